@@ -5,6 +5,7 @@
 mod fit;
 mod load;
 mod node;
+mod oblivious;
 mod repack;
 mod session;
 mod slots;
@@ -12,6 +13,7 @@ mod squishy;
 
 pub use fit::fit_nodes;
 pub use node::{PackedNode, PackedSession};
+pub use oblivious::batch_oblivious;
 pub use repack::{RepackedNode, moves, repack};
 pub use session::{NODES_MAX, SESSIONS_MAX, Session, nodes_at_most};
 pub use squishy::squishy_bin_packing;

@@ -1,7 +1,9 @@
 //! The fluid bound: the goodput of perfect coordination, where the search for goodput starts.
 
 use symphony_types::{LatencyProfile, Nanos};
-use symphony_workload::{ModelSpec, Scenario};
+use symphony_workload::{ModelSpec, RateProfile, Scenario};
+
+use crate::pipelines::PipelinePlans;
 
 /// Bisection steps: the remaining 2⁻⁶⁰ of the highest rate is far below any relevant one.
 const HALVINGS: u32 = 60;
@@ -11,14 +13,15 @@ const HALVINGS: u32 = 60;
 /// At rate λ a model's best batch is the largest b with b/λ + ℓ(b) within the SLO less delays: b requests gather while
 /// the batch before runs (the Symphony paper, section 4.2, equations 2 and 3). It takes λ·ℓ(b)/b GPUs; all models
 /// together may take as many as there are. With one model this is the paper's staggered bound. Luck with arrivals can
-/// beat it by a little, and so can models that suit different kinds of GPUs: here each uses all kinds alike. Zero if
-/// some model cannot meet its SLO even alone, nor its longest deadline.
+/// beat it by a little, and so can models that suit different kinds of GPUs: here each uses all kinds alike. Stages of
+/// a pipeline take what its split says. Zero if some model cannot meet its SLO even alone, nor its longest deadline, or
+/// a pipeline's budget cannot be split.
 #[must_use]
 pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
     let gpus = f64::from(scenario.gpu_count());
     // If rates change, their peaks must fit.
-    let peak = |model: &ModelSpec| {
-        model.rate_profile.as_ref().map_or(1.0, |profile| {
+    let peak = |profile: Option<&std::sync::Arc<RateProfile>>| {
+        profile.map_or(1.0, |profile| {
             let until = symphony_types::Time::ZERO + scenario.warmup + scenario.duration;
             // Without arrivals everything fits; a finite number is returned.
             let peak = profile.peak(until);
@@ -26,9 +29,17 @@ pub fn fluid_bound_rps(scenario: &Scenario) -> f64 {
         })
     };
     let fits = |rate_rps: f64| {
-        let needed =
-            |model: &ModelSpec| gpus_needed(scenario, model, rate_rps * peak(model) * model.share * model.items.mean());
-        scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>() <= gpus
+        let needed = |model: &ModelSpec| {
+            let rate_rps = rate_rps * peak(model.rate_profile.as_ref()) * model.share;
+            gpus_needed(scenario, model, rate_rps * model.items.mean())
+        };
+        let of_models = scenario.models.iter().filter(|model| model.share > 0.0).map(needed).sum::<f64>();
+        if scenario.pipelines.is_empty() || of_models > gpus {
+            return of_models <= gpus;
+        }
+        let plans = PipelinePlans::new(scenario, rate_rps);
+        let peaks = scenario.pipelines.iter().map(|load| peak(load.rate_profile.as_ref()));
+        of_models + plans.gpus.iter().zip(peaks).map(|(gpus, peak)| gpus * peak).sum::<f64>() <= gpus
     };
     let (mut low, mut high) = (0.0, symphony_workload::RATE_RPS_MAX);
     for _ in 0..HALVINGS {

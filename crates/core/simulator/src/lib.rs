@@ -20,6 +20,7 @@ mod hosted;
 mod lessons;
 mod open_requests;
 mod oracle;
+mod pipelines;
 #[cfg(test)]
 mod planted_faults;
 mod policy_facts;
@@ -49,7 +50,7 @@ pub use goodput::{GOODPUT_RESOLUTION, Goodput, GoodputSearch, Trial, find_goodpu
 pub use oracle::oracle_rps;
 pub use policy_facts::{ModelFacts, PolicyFacts};
 pub use preflight::{PreflightError, RateLimit, preflight};
-pub use result::{LearningResult, ModelResult, Queueing, RunResult, SimulationResult};
+pub use result::{LearningResult, ModelResult, PipelineResult, Queueing, RunResult, SimulationResult};
 pub use scaling_trace::{CourseStep, ModelCounts, ScalingResult};
 pub use spin_trap::SPIN_STEPS_MIN;
 pub use timeline::{TIMELINE_EVENTS_MAX, Timeline, TimelineRange};

@@ -7,6 +7,16 @@ pub(crate) const OPEN_SPAN_MAX: usize = 1 << 24;
 /// Initial capacity: enough for 25 000 requests per second with an SLO of 40 ms.
 const OPEN_SPAN_MIN: usize = 1 << 10;
 
+/// Who asks for a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// A client.
+    #[default]
+    Client,
+    /// A pipeline: it is a stage request.
+    Stage,
+}
+
 /// The simulator's own record of an open request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpenRequest {
@@ -15,6 +25,7 @@ pub(crate) struct OpenRequest {
     pub(crate) model: u32,
     pub(crate) items: u16,
     pub(crate) variant: u16,
+    pub(crate) asker: Asker,
     /// Whether it is in a plan on a GPU; otherwise the policy holds it.
     pub(crate) planned: bool,
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use symphony_controllers::LearningSettings;
 use symphony_scheduler::{ClassProfiles, ClusterModel, DataDelay, Delays};
 use symphony_types::{FamilyProfile, GpuClass, LatencyProfile, Nanos, RequestValue};
-use symphony_workload::{AutoRule, Scenario};
+use symphony_workload::{AutoRule, ModelSpec, Scenario};
+
+use crate::pipelines::PipelinePlans;
 
 /// One model, as a policy may know it.
 #[derive(Clone, Debug)]
@@ -15,7 +17,7 @@ pub struct ModelFacts {
     /// Of models that share a trunk and a queue: the family by class of GPU. `profiles` are then what it takes at
     /// worst.
     pub family: Option<Arc<[FamilyProfile]>>,
-    /// Its SLO. Requests may have deadlines of their own.
+    /// Its SLO; of a model that stages ask, the shortest of their budgets. Requests may have deadlines of their own.
     pub slo: Nanos,
     /// The value of its requests.
     pub value: RequestValue,
@@ -51,6 +53,11 @@ impl PolicyFacts {
     /// For a scenario with this seed and total rate.
     #[must_use]
     pub fn new(scenario: &Scenario, seed: u64, rate_rps: f64) -> Self {
+        Self::planned(scenario, seed, rate_rps, &PipelinePlans::new(scenario, rate_rps))
+    }
+
+    /// With these plans of the scenario's pipelines.
+    pub(crate) fn planned(scenario: &Scenario, seed: u64, rate_rps: f64, plans: &PipelinePlans) -> Self {
         let network = scenario.network;
         let delays = Delays {
             control: network.control,
@@ -58,14 +65,14 @@ impl PolicyFacts {
             reply: network.reply,
             guard: Nanos::ZERO,
         };
-        let model = |model: &symphony_workload::ModelSpec| ModelFacts {
+        let model = |(slot, model): (usize, &ModelSpec)| ModelFacts {
             profiles: Arc::clone(&model.profiles),
             family: model.variants.as_ref().map(|variants| Arc::clone(&variants.profiles)),
-            slo: model.slo,
+            slo: plans.slo(slot, model),
             value: model.value,
-            items_per_s: rate_rps * model.share * model.items.mean(),
+            items_per_s: rate_rps * model.share * model.items.mean() + plans.stage_rate(slot),
         };
-        let models = scenario.models.iter().map(model).collect();
+        let models = scenario.models.iter().enumerate().map(model).collect();
         let gpu_classes = scenario.gpu_classes().collect();
         let (gpus, exact, learning) = (scenario.gpu_count(), scenario.is_exact(), scenario.learning.clone());
         let (consolidate, without) = (scenario.consolidate, scenario.without.clone());

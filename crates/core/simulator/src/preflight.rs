@@ -1,9 +1,10 @@
 //! Checks before a run: whether it would show nothing or exceed a limit of the simulator.
 
 use symphony_types::{LatencyProfile, Nanos, Time};
-use symphony_workload::{Arrival, ModelSpec, RATE_RPS_MAX, Scenario, Trace, TraceRow};
+use symphony_workload::{Arrival, ModelSpec, PipelineLoad, RATE_RPS_MAX, Scenario, Trace, TraceRow};
 
 use crate::open_requests::OPEN_SPAN_MAX;
+use crate::pipelines::unsplittable;
 
 /// A scenario that is not worth running, in words for its author. They name keys, not the file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -46,6 +47,14 @@ pub enum PreflightError {
         /// The time before counting begins.
         warmup: Nanos,
     },
+    /// The budget of a pipeline cannot be split.
+    #[error("pipeline `{pipeline}`: {why}; delays (network.ctrl_us, data_us_per_item, reply_us) are a part of batches")]
+    Unsplittable {
+        /// The pipeline.
+        pipeline: String,
+        /// Which path takes how long.
+        why: String,
+    },
     /// More requests would be open than the simulator keeps.
     #[error("key `{key}`: expected {limit}, got {rate_rps}")]
     RateTooHigh {
@@ -84,8 +93,8 @@ impl std::fmt::Display for RateLimit {
 /// Rejects runs that would show nothing or exceed a limit under any policy.
 ///
 /// # Errors
-/// If a model's requests cannot be answered in time on any GPU, if a trace ends before the warm-up, or if the rate
-/// exceeds what the simulator can keep.
+/// If a model's requests cannot be answered in time on any GPU, if the budget of a pipeline cannot be split, if a trace
+/// ends before the warm-up, or if the rate exceeds what the simulator can keep.
 pub fn preflight(scenario: &Scenario) -> Result<(), PreflightError> {
     let limit = rate_limit(scenario);
     if scenario.rate_rps > limit.rate_rps {
@@ -99,6 +108,9 @@ pub fn preflight(scenario: &Scenario) -> Result<(), PreflightError> {
             return Err(PreflightError::TraceOverInWarmup { lasts, warmup });
         }
     }
+    if let Some((pipeline, why)) = unsplittable(scenario) {
+        return Err(PreflightError::Unsplittable { pipeline, why: why.to_string() });
+    }
     demands(scenario).iter().zip(&scenario.models).try_for_each(|(demand, model)| demand.check(scenario, model))
 }
 
@@ -111,11 +123,20 @@ pub(crate) fn rate_limit(scenario: &Scenario) -> RateLimit {
     }
     let until = Time::ZERO + scenario.warmup + scenario.duration;
     let peak_of = |model: &ModelSpec| model.rate_profile.as_ref().map_or(1.0, |profile| profile.peak(until));
-    let peak: f64 = scenario.models.iter().map(|model| model.share * peak_of(model)).sum();
-    let peak = if scenario.models.iter().all(|model| model.rate_profile.is_none()) { 1.0 } else { peak };
-    let longest = demands(scenario).iter().filter_map(|demand| demand.longest).max().unwrap_or(Nanos::ZERO);
+    let of_models: f64 = scenario.models.iter().map(|model| model.share * peak_of(model)).sum();
+    let of_pipelines: f64 = scenario.pipelines.iter().map(|load| load.share * stage_requests(load, until)).sum();
+    let is_steady = scenario.models.iter().all(|model| model.rate_profile.is_none()) && scenario.pipelines.is_empty();
+    let peak = if is_steady { 1.0 } else { of_models + of_pipelines };
+    let longest = demands(scenario).into_iter().filter_map(|demand| demand.longest);
+    let longest = longest.chain(scenario.pipelines.iter().map(|load| load.slo)).max().unwrap_or(Nanos::ZERO);
     let rate_rps = OPEN_SPAN_MAX as f64 / (longest.as_secs_f64() * peak);
     if rate_rps < RATE_RPS_MAX { RateLimit { rate_rps, open: Some((longest, peak)) } } else { all }
+}
+
+/// Stage requests of a request that is expected, at the highest rate.
+fn stage_requests(load: &PipelineLoad, until: Time) -> f64 {
+    let peak = load.rate_profile.as_ref().map_or(1.0, |profile| profile.peak(until));
+    peak * load.pipeline.requests_per_request().iter().sum::<f64>()
 }
 
 fn trace(scenario: &Scenario) -> Option<&Trace> {

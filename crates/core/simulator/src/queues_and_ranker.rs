@@ -292,7 +292,19 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                 self.wake_at = Time::NEVER;
                 self.ring(now, out);
             }
-            // It is built with its models, and nobody cancels here.
+            ClusterInput::Cancel { model, request } => {
+                // Of one request, as many may be cancelled at once as it asks for.
+                self.spin.reset();
+                self.step_model(now, model, ModelInput::Cancel(request.id), out);
+            }
+            ClusterInput::Model { model, known } => {
+                // It is built with its models; what changes later is the budget of stages.
+                if !self.queues.get_mut(model as usize).is_some_and(|queue| queue.set_slo(known.slo)) {
+                    return;
+                }
+                self.spin.reset();
+                self.step_model(now, model, ModelInput::Wake, out);
+            }
             _ => return,
         }
         self.answer_grants(now, out);

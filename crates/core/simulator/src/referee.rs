@@ -3,7 +3,7 @@
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{FamilyProfile, GpuClass, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time, VariantRows};
 
-use crate::open_requests::{OpenRequest, OpenRequests};
+use crate::open_requests::{Asker, OpenRequest, OpenRequests};
 
 /// Checks the orders of the policy with records of its own.
 #[derive(Debug)]
@@ -37,13 +37,14 @@ impl Referee {
 
     /// A request arrives. Returns the oldest open one if it is too old for both to be kept.
     #[inline]
-    pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request) -> Option<OpenRequest> {
+    pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request, asker: Asker) -> Option<OpenRequest> {
         let open = OpenRequest {
             arrived: now,
             deadline: request.deadline,
             model,
             items: request.items as u16,
             variant: request.variant as u16,
+            asker,
             planned: false,
         };
         self.requests.open(request.id.sequence, open)
@@ -53,6 +54,11 @@ impl Referee {
     #[inline]
     pub(crate) fn dropped(&mut self, model: u32, id: RequestId) -> Result<OpenRequest, Violation> {
         self.requests.close(id.sequence, model, false).map_or_else(|| not_its_own(model, id), Ok)
+    }
+
+    /// A pipeline withdraws a request; `None` if the policy does not hold it: it is on a GPU, or has its outcome.
+    pub(crate) fn withdrawn(&mut self, model: u32, id: RequestId) -> Option<OpenRequest> {
+        self.requests.close(id.sequence, model, false)
     }
 
     /// A GPU has answered a request of its plan.

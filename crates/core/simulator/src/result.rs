@@ -57,7 +57,7 @@ impl SimulationResult {
 pub struct RunResult {
     /// The seed.
     pub seed: u64,
-    /// Requests that arrived, per second.
+    /// Requests of clients that arrived, per second; a request of a pipeline is one.
     pub offered_rps: f64,
     /// Requests answered by their deadline, per second.
     pub good_rps: f64,
@@ -82,8 +82,11 @@ pub struct RunResult {
     /// at most that long; rising.
     #[serde(skip)]
     pub queueing_cdf: Vec<(f64, f64)>,
-    /// Per model, in the order of the scenario.
+    /// Per model, in the order of the scenario; of a model that stages ask, their requests included.
     pub models: Vec<ModelResult>,
+    /// Per pipeline, in the order of the scenario.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pipelines: Vec<PipelineResult>,
     /// The number of GPUs, if it followed the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<ScalingResult>,
@@ -133,6 +136,9 @@ pub struct ModelResult {
     pub dropped: u64,
     /// Of them, those that were shed.
     pub shed: u64,
+    /// Stage requests that a pipeline needed no more while they waited.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub withdrawn: u64,
     /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite
     /// or nothing arrived. Within 0.5 %, and never on the wrong side of the SLO.
     pub p50_ms: Option<f64>,
@@ -140,4 +146,28 @@ pub struct ModelResult {
     pub p99_ms: Option<f64>,
     /// Mean size of the batches that its counted requests ran in; `None` without any.
     pub mean_batch: Option<f64>,
+}
+
+/// serde passes a reference.
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// The result of one pipeline. Latencies are as those of models.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PipelineResult {
+    /// Its name.
+    pub name: String,
+    /// Requests that arrived.
+    pub offered: u64,
+    /// Answered by their deadline.
+    pub good: u64,
+    /// Answered later.
+    pub late: u64,
+    /// Never answered.
+    pub dropped: u64,
+    /// Median of the time from arrival to answer in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// The 99th percentile of that time: goodput asks for `p99_ms` ≤ SLO.
+    pub p99_ms: Option<f64>,
 }

@@ -2,23 +2,35 @@
 
 use std::collections::BTreeMap;
 
-use symphony_types::{DropReason, Nanos, Time};
+use symphony_types::{DropReason, Nanos, Outcome, Time};
 use symphony_workload::{Arrival, ModelSpec, Scenario, ValueDistribution};
 
 use crate::gpus::Run;
 use crate::histogram::{Histogram, rank_of};
+use crate::open_requests::{Asker, OpenRequest};
+use crate::pipelines::PipelineTally;
 use crate::result::{ModelResult, Queueing, RunResult};
 use crate::scaling_trace::ScalingResult;
+
+/// Requests of clients: what goodput is judged by.
+#[derive(Clone, Copy, Debug, Default)]
+struct Judged {
+    offered: u64,
+    good: u64,
+    bad: u64,
+}
 
 #[derive(Debug)]
 struct ModelTally {
     /// The time to the deadline that all requests of the model share; `None` if they differ.
     slo: Option<Nanos>,
+    judged: Judged,
     offered: u64,
     good: u64,
     late: u64,
     dropped: u64,
     shed: u64,
+    withdrawn: u64,
     latency: Histogram,
     batches: u64,
     batch_items: u64,
@@ -31,6 +43,7 @@ pub(crate) struct Tally {
     until: Time,
     reply: Nanos,
     models: Vec<ModelTally>,
+    pipelines: Vec<PipelineTally>,
     queueing: Histogram,
     /// Requests by size of their batch; grows to the largest batch once.
     by_batch: Vec<u64>,
@@ -53,13 +66,19 @@ impl Tally {
     pub(crate) fn new(scenario: &Scenario) -> Self {
         // Rows of a trace may have their own deadlines.
         let from_trace = matches!(scenario.arrival, Arrival::Trace(_));
-        let model = |spec: &ModelSpec| ModelTally {
-            slo: matches!(spec.deadline, ValueDistribution::Fixed(_)).then_some(spec.slo).filter(|_| !from_trace),
+        // Stage requests have deadlines of their own.
+        let is_asked = |slot: u32| scenario.pipelines.iter().any(|load| load.models.contains(&slot));
+        let model = |(spec, slot): (&ModelSpec, u32)| ModelTally {
+            slo: matches!(spec.deadline, ValueDistribution::Fixed(_))
+                .then_some(spec.slo)
+                .filter(|_| !from_trace && !is_asked(slot)),
+            judged: Judged::default(),
             offered: 0,
             good: 0,
             late: 0,
             dropped: 0,
             shed: 0,
+            withdrawn: 0,
             latency: Histogram::new(),
             batches: 0,
             batch_items: 0,
@@ -69,7 +88,8 @@ impl Tally {
             from,
             until: from + scenario.duration,
             reply: scenario.network.reply,
-            models: scenario.models.iter().map(model).collect(),
+            models: scenario.models.iter().zip(0..).map(model).collect(),
+            pipelines: scenario.pipelines.iter().map(PipelineTally::new).collect(),
             queueing: Histogram::new(),
             by_batch: vec![0; 64],
             busy_ns: 0,
@@ -115,41 +135,78 @@ impl Tally {
 
     /// Returns whether the request counts.
     #[inline]
-    pub(crate) fn arrived(&mut self, model: usize, at: Time) -> bool {
+    pub(crate) fn arrived(&mut self, model: usize, at: Time, asker: Asker) -> bool {
         self.simulated += 1;
         let counts = self.counts(at);
         if counts {
-            self.models[model].offered += 1;
+            let model = &mut self.models[model];
+            model.offered += 1;
+            model.judged.offered += u64::from(asker == Asker::Client);
             self.undecided += 1;
         }
         counts
     }
 
-    /// Returns the model's bad requests so far.
-    pub(crate) fn dropped(&mut self, model: usize, arrived: Time, reason: DropReason) -> u64 {
-        if self.counts(arrived) {
-            self.models[model].dropped += 1;
-            self.models[model].shed += u64::from(reason == DropReason::Shed);
+    /// Returns the bad requests of the model's clients so far.
+    pub(crate) fn dropped(&mut self, model: usize, open: &OpenRequest, reason: DropReason) -> u64 {
+        let counts = self.counts(open.arrived);
+        let model = &mut self.models[model];
+        if counts {
+            model.dropped += 1;
+            model.shed += u64::from(reason == DropReason::Shed);
+            model.judged.bad += u64::from(open.asker == Asker::Client);
             self.undecided -= 1;
         }
-        self.models[model].bad()
+        model.judged.bad
+    }
+
+    /// A pipeline needs this stage request no more.
+    pub(crate) fn withdrawn(&mut self, model: usize, arrived: Time) {
+        if self.counts(arrived) {
+            self.models[model].withdrawn += 1;
+            self.undecided -= 1;
+        }
+    }
+
+    /// A request of a pipeline arrives. Returns whether it counts.
+    pub(crate) fn came(&mut self, pipeline: usize, at: Time) -> bool {
+        let counts = self.counts(at);
+        if counts {
+            self.pipelines[pipeline].offered += 1;
+            self.undecided += 1;
+        }
+        counts
+    }
+
+    /// A request of a pipeline has its outcome. Returns the pipeline's bad requests so far.
+    pub(crate) fn ended(&mut self, pipeline: usize, now: Time, arrived: Time, outcome: Outcome) -> u64 {
+        let counts = self.counts(arrived);
+        let pipeline = &mut self.pipelines[pipeline];
+        if counts {
+            pipeline.ended(now, arrived, outcome);
+            self.undecided -= 1;
+        }
+        pipeline.bad()
     }
 
     /// A request was answered by this plan. Returns whether it counts.
     #[inline]
-    pub(crate) fn answered(&mut self, run: &Run, arrived: Time, deadline: Time) -> bool {
-        if !self.counts(arrived) {
+    pub(crate) fn answered(&mut self, run: &Run, open: &OpenRequest) -> bool {
+        if !self.counts(open.arrived) {
             return false;
         }
         let answered = run.end + self.reply;
         let model = &mut self.models[run.model as usize];
-        if answered <= deadline {
+        let (is_good, is_judged) = (answered <= open.deadline, open.asker == Asker::Client);
+        if is_good {
             model.good += 1
         } else {
             model.late += 1
         }
-        model.latency.record(answered.since(arrived));
-        self.queueing.record(run.start.since(arrived));
+        model.judged.good += u64::from(is_good && is_judged);
+        model.judged.bad += u64::from(!is_good && is_judged);
+        model.latency.record(answered.since(open.arrived));
+        self.queueing.record(run.start.since(open.arrived));
         self.undecided -= 1;
         true
     }
@@ -163,7 +220,7 @@ impl Tally {
         }
     }
 
-    /// A batch has ended with `counted` requests that count. Returns the model's bad requests so far.
+    /// A batch has ended with `counted` requests that count. Returns the bad requests of the model's clients so far.
     pub(crate) fn batch(&mut self, run: &Run, counted: u64) -> u64 {
         let model = &mut self.models[run.model as usize];
         if counted > 0 {
@@ -175,12 +232,14 @@ impl Tally {
             model.batches += 1;
             model.batch_items += u64::from(run.plan.batch);
         }
-        model.bad()
+        model.judged.bad
     }
 
-    /// Whether every model's p99 is within its SLO, by decided requests only.
+    /// Whether the p99 of every model's clients and of every pipeline is within its SLO, by decided requests only.
     pub(crate) fn meets_slo(&self) -> bool {
-        self.models.iter().all(|model| !misses_p99(model.bad(), model.offered))
+        let of_models = self.models.iter().map(|model| (model.judged.bad, model.judged.offered));
+        let of_pipelines = self.pipelines.iter().map(|pipeline| (pipeline.bad(), pipeline.offered));
+        of_models.chain(of_pipelines).all(|(bad, offered)| !misses_p99(bad, offered))
     }
 
     /// With the trace of the number of GPUs and their time, if it followed the load.
@@ -191,8 +250,9 @@ impl Tally {
         scaling: Option<(ScalingResult, Nanos)>,
     ) -> RunResult {
         let duration_s = scenario.duration.as_secs_f64();
-        let offered: u64 = self.models.iter().map(|model| model.offered).sum();
-        let good: u64 = self.models.iter().map(|model| model.good).sum();
+        let judged = self.models.iter().map(|model| (model.judged.offered, model.judged.good));
+        let judged = judged.chain(self.pipelines.iter().map(|pipeline| (pipeline.offered, pipeline.good)));
+        let (offered, good) = judged.fold((0_u64, 0_u64), |(offered, good), one| (offered + one.0, good + one.1));
         let (autoscale, scaled) = scaling.unzip();
         let gpu_time = scaled.unwrap_or(scenario.duration.saturating_mul(self.used.len() as u64));
         // Without any GPU nothing ran.
@@ -224,6 +284,12 @@ impl Tally {
                 .map(|&(span, share)| (span.as_millis_f64(), share))
                 .collect(),
             models: scenario.models.iter().zip(&self.models).map(|(spec, model)| model.result(&spec.name)).collect(),
+            pipelines: scenario
+                .pipelines
+                .iter()
+                .zip(&self.pipelines)
+                .map(|(load, pipeline)| pipeline.result(load.pipeline.name()))
+                .collect(),
             autoscale,
             learning: None,
             simulated_requests: self.simulated,
@@ -232,11 +298,8 @@ impl Tally {
 }
 
 impl ModelTally {
-    const fn bad(&self) -> u64 {
-        self.late + self.dropped
-    }
-
     fn result(&self, name: &str) -> ModelResult {
+        let ms = |q: f64| quantile(&self.latency, (self.offered, self.good), self.slo, q).map(Nanos::as_millis_f64);
         let mean_batch = (self.batches > 0).then(|| self.batch_items as f64 / self.batches as f64);
         ModelResult {
             name: name.to_owned(),
@@ -245,18 +308,24 @@ impl ModelTally {
             late: self.late,
             dropped: self.dropped,
             shed: self.shed,
-            p50_ms: self.quantile(0.5).map(Nanos::as_millis_f64),
-            p99_ms: self.quantile(0.99).map(Nanos::as_millis_f64),
+            withdrawn: self.withdrawn,
+            p50_ms: ms(0.5),
+            p99_ms: ms(0.99),
             mean_batch,
         }
     }
+}
 
-    /// A quantile of all requests, dropped ones counted as infinite. Deferral puts most answers right at the SLO, so
-    /// the bucket's middle is moved to the side of the SLO where the request is known to be.
-    fn quantile(&self, quantile: f64) -> Option<Nanos> {
-        let rank = rank_of(quantile, self.offered);
-        let middle = self.latency.at_rank(rank)?;
-        let Some(slo) = self.slo else { return Some(middle) };
-        Some(if rank <= self.good { middle.min(slo) } else { middle.max(slo + Nanos::new(1)) })
-    }
+/// A quantile of all requests, dropped ones counted as infinite. Deferral puts most answers right at the SLO, so the
+/// bucket's middle is moved to the side of the SLO where the request is known to be.
+pub(crate) fn quantile(
+    latency: &Histogram,
+    (offered, good): (u64, u64),
+    slo: Option<Nanos>,
+    quantile: f64,
+) -> Option<Nanos> {
+    let rank = rank_of(quantile, offered);
+    let middle = latency.at_rank(rank)?;
+    let Some(slo) = slo else { return Some(middle) };
+    Some(if rank <= good { middle.min(slo) } else { middle.max(slo + Nanos::new(1)) })
 }

@@ -5,6 +5,7 @@ use symphony_types::{DropReason, GpuClass, GpuId, Nanos, Time};
 use symphony_workload::Scenario;
 
 use crate::gpus::Run;
+use crate::pipelines::StageSpan;
 use crate::watch::Watch;
 
 /// The most events of a timeline: about 100 MB. Beyond, it is marked as cut.
@@ -61,6 +62,10 @@ pub struct Timeline {
     pub(crate) queues: Vec<QueueLength>,
     /// Time and model of each drop.
     pub(crate) drops: Vec<(Time, u32)>,
+    /// Names of each pipeline and of its stages.
+    pub(crate) pipelines: Vec<(String, Vec<String>)>,
+    /// Requests of pipelines and their stage requests, in the order of their ends.
+    pub(crate) stages: Vec<StageSpan>,
     /// GPU, start and end of each failure.
     pub(crate) outages: Vec<(GpuId, Time, Time)>,
     /// Whether events were left out.
@@ -83,6 +88,15 @@ impl Timeline {
             batches: Vec::new(),
             queues: Vec::new(),
             drops: Vec::new(),
+            pipelines: scenario
+                .pipelines
+                .iter()
+                .map(|load| {
+                    let stages = load.pipeline.stages().iter().map(|stage| stage.name.clone());
+                    (load.pipeline.name().to_owned(), stages.collect())
+                })
+                .collect(),
+            stages: Vec::new(),
             outages: Vec::new(),
             is_cut: false,
         }
@@ -98,7 +112,7 @@ impl Timeline {
         if at < self.range.from || at > self.range.until {
             return false;
         }
-        let kept = self.batches.len() + self.queues.len() + self.drops.len() + self.outages.len();
+        let kept = self.batches.len() + self.queues.len() + self.drops.len() + self.outages.len() + self.stages.len();
         self.is_cut |= kept >= TIMELINE_EVENTS_MAX;
         !self.is_cut
     }
@@ -134,6 +148,16 @@ impl Watch for Timeline {
         self.waits(now, model, |waiting| waiting.saturating_sub(1));
         if self.keeps(now) {
             self.drops.push((now, model));
+        }
+    }
+
+    fn withdrawn(&mut self, now: Time, model: u32) {
+        self.waits(now, model, |waiting| waiting.saturating_sub(1));
+    }
+
+    fn stage(&mut self, span: StageSpan) {
+        if self.keeps(span.until.min(self.range.until).max(span.from)) {
+            self.stages.push(span);
         }
     }
 

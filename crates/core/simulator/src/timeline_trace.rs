@@ -4,11 +4,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use symphony_types::Time;
 
+use crate::pipelines::StageSpan;
 use crate::timeline::{Batch, Timeline};
 
 /// Processes of the trace, which group the tracks.
 const GPUS: u32 = 1;
 const QUEUES: u32 = 2;
+const PIPELINES: u32 = 3;
 
 #[derive(Serialize)]
 struct Event<'a> {
@@ -117,6 +119,11 @@ impl Timeline {
                 args: json!({}),
             }));
         }
+        if !self.pipelines.is_empty() {
+            let args = json!({ "name": "requests of pipelines" });
+            events.push(json!({ "name": "process_name", "ph": "M", "pid": PIPELINES, "args": args }));
+        }
+        events.extend(self.stages.iter().flat_map(|span| self.stage_events(span)));
         for &(gpu, from, until) in &self.outages {
             let until = until.min(self.range.until).max(from);
             events.push(value(&Event {
@@ -133,6 +140,17 @@ impl Timeline {
         }
         let trace = json!({ "displayTimeUnit": "ms", "otherData": { "cut": self.is_cut }, "traceEvents": events });
         trace.to_string()
+    }
+
+    /// Begin and end of a stage request, below its request: events of one id are shown together.
+    fn stage_events(&self, span: &StageSpan) -> [Value; 2] {
+        let (pipeline, stages) = &self.pipelines[span.pipeline];
+        let name = span.stage.and_then(|stage| stages.get(stage)).unwrap_or(pipeline);
+        let id = format!("{pipeline} {}", span.number);
+        [("b", span.from), ("e", span.until)].map(|(ph, at)| {
+            let ts = us(at);
+            json!({ "name": name, "cat": pipeline, "ph": ph, "id": id, "ts": ts, "pid": PIPELINES, "tid": 0 })
+        })
     }
 
     fn batch_event(&self, batch: &Batch) -> Value {

@@ -4,6 +4,7 @@ use symphony_scheduler::{DropCause, Plan, Request};
 use symphony_types::{DropReason, GpuId, Time};
 
 use crate::gpus::Run;
+use crate::pipelines::StageSpan;
 
 /// Sees events as they happen. The world is compiled for each watcher, so one that ignores everything costs nothing.
 pub(crate) trait Watch {
@@ -21,6 +22,12 @@ pub(crate) trait Watch {
         _cause: Option<&DropCause>,
     ) {
     }
+    /// A pipeline withdrew a request that the policy held.
+    #[inline]
+    fn withdrawn(&mut self, _now: Time, _model: u32) {}
+    /// A stage request of a pipeline, or a whole request, has ended.
+    #[inline]
+    fn stage(&mut self, _span: StageSpan) {}
     /// The policy sent a plan.
     #[inline]
     fn planned(&mut self, _now: Time, _model: u32, _plan: &Plan, _requests: &[Request]) {}

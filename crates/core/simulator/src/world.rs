@@ -1,16 +1,19 @@
 //! The event loop: virtual time, arrivals and GPUs around a policy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use symphony_explain::Explanation;
+use symphony_pipeline::{Action, Ask as StageAsk, AskId};
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, PolicyFault, Request, Violation,
 };
-use symphony_types::{BootId, FrontendId, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{
+    BootId, DropReason, FrontendId, GpuId, Invariant, LatencyProfile, Nanos, Outcome, RequestId, Time,
+};
 use symphony_workload::{
-    Arriving, NoiseStream, RequestStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario, arrival_streams,
-    noise_streams, request_streams,
+    ArrivalStream, Arriving, NoiseStream, RequestStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario,
+    arrival_streams, noise_streams, pipeline_streams, request_streams,
 };
 
 use crate::build_policy::{UsePolicy, build_policy};
@@ -19,7 +22,8 @@ use crate::explained::{Ask, Explained};
 use crate::failures::{Change, Failures};
 use crate::gpus::Gpus;
 use crate::hosted::{Fault, Hosted};
-use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest};
+use crate::open_requests::{Asker, OPEN_SPAN_MAX, OpenRequest};
+use crate::pipelines::{Pipelines, Told};
 use crate::policy_facts::PolicyFacts;
 use crate::referee::Referee;
 use crate::result::RunResult;
@@ -40,7 +44,7 @@ const _: () = assert!(SCENARIO_GPUS_MAX as usize <= GPUS_MAX && SCENARIO_MODELS_
 /// The verdict of one trial in a search for goodput.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Every model's p99 was within its SLO.
+    /// The p99 of every model's clients and of every pipeline was within its SLO.
     pub passed: bool,
     /// Simulated requests: fewer if failure was certain early.
     pub simulated_requests: u64,
@@ -127,7 +131,8 @@ pub fn simulate_explained(
     with_policy(scenario, seed, rate_rps, Explain(scenario, seed, rate_rps, ask))
 }
 
-/// Whether every model's p99 meets its SLO at this rate. Ends as soon as failure is certain.
+/// Whether the p99 of every model's clients and of every pipeline meets its SLO at this rate. Ends as soon as failure
+/// is certain.
 ///
 /// # Errors
 /// As [`simulate`].
@@ -147,15 +152,17 @@ pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdic
     with_policy(scenario, seed, rate_rps, MeetsSlo(scenario, seed, rate_rps))
 }
 
-/// The number of counted requests per model. Arrivals do not depend on the scheduler, so it is known in advance.
+/// The number of counted requests per model and then per pipeline. Arrivals do not depend on the scheduler, so it is
+/// known in advance.
 fn offered(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<u64> {
     let from = Time::ZERO + scenario.warmup;
     let until = from + scenario.duration;
-    let count = |mut stream: symphony_workload::ArrivalStream| {
+    let count = |mut stream: ArrivalStream| {
         let arrivals = std::iter::from_fn(move || stream.next_arrival());
         arrivals.take_while(|&at| at < until).filter(|&at| at >= from).count() as u64
     };
-    arrival_streams(scenario, seed, rate_rps).into_iter().map(count).collect()
+    let of_models = arrival_streams(scenario, seed, rate_rps).into_iter();
+    of_models.chain(pipeline_streams(scenario, seed, rate_rps)).map(count).collect()
 }
 
 pub(crate) struct World<'a, P, W = ()> {
@@ -168,9 +175,10 @@ pub(crate) struct World<'a, P, W = ()> {
     wants_reports: bool,
     /// The next wake-up of the policy.
     wake_at: Time,
-    /// The next arrival of each model.
+    /// The next arrival of each model, then of each pipeline.
     next_arrivals: MinTree,
     streams: Vec<RequestStream>,
+    pipeline_streams: Vec<ArrivalStream>,
     /// The request that arrives then.
     arriving: Vec<Arriving>,
     gpus: Gpus,
@@ -184,11 +192,18 @@ pub(crate) struct World<'a, P, W = ()> {
     scaling: Option<Box<Scaling>>,
     /// Its next due time.
     scale_at: Time,
+    /// The runs of pipelines, if the scenario has any.
+    pipelines: Option<Box<Pipelines<'a>>>,
+    /// When their budgets are split again.
+    replan_at: Time,
+    /// Stage requests that were dropped, and of which their runs do not know yet.
+    lost: VecDeque<(u64, DropReason)>,
     referee: Referee,
     tally: Tally,
     /// Arrivals so far, which is the next request's sequence number.
     sequence: u64,
-    /// If set to the final number of counted requests per model, the run ends as soon as a model has certainly failed.
+    /// If set to the final number of counted requests per model and pipeline, the run ends as soon as one of them has
+    /// certainly failed.
     offered: Option<Vec<u64>>,
     failed: bool,
     spin: SpinTrap,
@@ -207,6 +222,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     pub(crate) fn watched(scenario: &'a Scenario, seed: u64, rate_rps: f64, policy: P, watch: W) -> Self {
         let facts = PolicyFacts::new(scenario, seed, rate_rps);
         let (models, gpus) = (scenario.models.len(), scenario.gpu_count());
+        let pipelines = Pipelines::new(scenario, seed, rate_rps).map(Box::new);
+        let epoch = scenario.split_epoch.filter(|_| pipelines.is_some());
         let tally = Tally::new(scenario);
         let scaling = scenario.autoscale.as_ref().map(|autoscale| Box::new(Scaling::new(scenario, autoscale)));
         let mut world = Self {
@@ -218,7 +235,8 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             wants_reports: policy.wants_reports(),
             policy,
             wake_at: Time::NEVER,
-            next_arrivals: MinTree::new(models),
+            next_arrivals: MinTree::new(models + scenario.pipelines.len()),
+            pipeline_streams: pipeline_streams(scenario, seed, rate_rps),
             streams: request_streams(scenario, seed, rate_rps),
             arriving: vec![Arriving { at: Time::NEVER, slo: Nanos::ZERO, items: 1, variant: 0 }; models],
             gpus: Gpus::new(gpus),
@@ -228,6 +246,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             corrected: BTreeMap::new(),
             scale_at: scaling.as_ref().map_or(Time::NEVER, |scaling| scaling.next()),
             scaling,
+            pipelines,
+            replan_at: epoch.map_or(Time::NEVER, |epoch| Time::ZERO + epoch),
+            lost: VecDeque::new(),
             referee: Referee::new(facts.gpu_classes, facts.delays),
             stuck_after: tally.until() + DECIDED_AFTER_MAX,
             tally,
@@ -237,13 +258,13 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             spin: SpinTrap::new(models, gpus),
             orders: ClusterActions::with_room(),
         };
-        for model in 0..models {
-            world.schedule_arrival(model);
+        for slot in 0..models + scenario.pipelines.len() {
+            world.schedule_arrival(slot);
         }
         world
     }
 
-    /// Runs until every counted request is decided, or one model has certainly failed.
+    /// Runs until every counted request is decided, or one model or pipeline has certainly failed.
     pub(crate) fn run(&mut self) -> Result<(), Error> {
         let facts = PolicyFacts::new(self.scenario, self.seed, self.rate_rps);
         for (model, known) in (0..).zip(facts.cluster_models()) {
@@ -257,17 +278,16 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             }
         }
         while !self.failed {
-            // Order of simultaneous events: ends of plans, failures, the autoscaler, the policy's timer, arrivals in
-            // the order of the scenario.
+            // Order of simultaneous events: ends of plans, results at the hosts of pipelines, failures, new splits, the
+            // autoscaler, the policy's timer, arrivals in the order of the scenario.
             let (ends, changes) = (self.gpus.next_end(), self.failures.next());
-            let at = ends
-                .min(changes)
-                .min(self.scale_at)
-                .min(self.wake_at)
-                .min(Time::from_nanos(self.next_arrivals.min_key()));
-            if at == Time::NEVER {
-                if self.referee.open() > 0 {
-                    return Err(self.stuck(format!("{} requests wait and no event is left", self.referee.open())));
+            let dues = self.pipelines.as_ref().map_or(Time::NEVER, |pipelines| pipelines.next_due());
+            let arrivals = Time::from_nanos(self.next_arrivals.min_key());
+            let at = ends.min(dues).min(changes).min(self.replan_at).min(self.scale_at).min(self.wake_at).min(arrivals);
+            if at == Time::NEVER || (at == self.replan_at && self.is_over(arrivals)) {
+                let open = self.referee.open() + self.pipelines.as_ref().map_or(0, |pipelines| pipelines.open());
+                if open > 0 {
+                    return Err(self.stuck(format!("{open} requests wait and no event is left")));
                 }
                 return Ok(());
             }
@@ -285,8 +305,12 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             }
             if at == ends {
                 self.end_plan()?;
+            } else if at == dues {
+                self.host(Told::Due)?;
             } else if at == changes {
                 self.change()?;
+            } else if at == self.replan_at {
+                self.replan()?;
             } else if at == self.scale_at {
                 self.scale()?;
             } else if at == self.wake_at {
@@ -295,8 +319,18 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             } else {
                 self.arrive()?;
             }
+            while let Some((sequence, reason)) = self.lost.pop_front() {
+                self.host(Told::Dropped(sequence, reason))?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether nothing is left to do but to split budgets again, for ever.
+    fn is_over(&self, arrivals: Time) -> bool {
+        arrivals == Time::NEVER
+            && self.pipelines.as_ref().is_none_or(|pipelines| pipelines.open() == 0)
+            && self.referee.open() == 0
     }
 
     pub(crate) fn into_result(self) -> RunResult {
@@ -319,22 +353,38 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         &self.policy
     }
 
-    fn schedule_arrival(&mut self, model: usize) {
-        let mut at = Time::NEVER;
-        if let Some(next) = self.streams[model].next_request() {
-            at = next.at;
-            self.arriving[model] = next;
+    #[cfg(test)]
+    pub(crate) fn plant(&mut self, fault: fn(&mut Vec<Action>)) {
+        if let Some(pipelines) = &mut self.pipelines {
+            pipelines.fault = Some(fault);
         }
-        self.next_arrivals.set(model, at.as_nanos());
+    }
+
+    fn schedule_arrival(&mut self, slot: usize) {
+        let mut at = Time::NEVER;
+        if let Some(stream) = self.streams.get_mut(slot) {
+            if let Some(next) = stream.next_request() {
+                at = next.at;
+                self.arriving[slot] = next;
+            }
+        } else if let Some(stream) = self.pipeline_streams.get_mut(slot - self.streams.len()) {
+            at = stream.next_arrival().unwrap_or(Time::NEVER);
+        }
+        self.next_arrivals.set(slot, at.as_nanos());
     }
 
     fn arrive(&mut self) -> Result<(), Error> {
         let Some((model, _)) = self.next_arrivals.min() else { return Ok(()) };
+        if model >= self.streams.len() {
+            self.schedule_arrival(model);
+            self.come(model - self.streams.len());
+            return Ok(());
+        }
         let arriving = self.arriving[model];
         let id = self.id(self.sequence);
         self.sequence += 1;
         self.schedule_arrival(model);
-        if self.tally.arrived(model, self.now) {
+        if self.tally.arrived(model, self.now, Asker::Client) {
             self.stuck_after = self.stuck_after.max(self.now + arriving.slo + DECIDED_AFTER_MAX);
         }
         if let Some(scaling) = &mut self.scaling {
@@ -348,13 +398,100 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             variant: arriving.variant,
         };
         let model = model as u32;
-        if let Some(oldest) = self.referee.arrived(self.now, model, &request) {
+        if let Some(oldest) = self.referee.arrived(self.now, model, &request, Asker::Client) {
             return Err(self.too_many_open(id, &oldest));
         }
         self.watch.queued(self.now, model);
         // Many requests may arrive at the same instant; the steps that they cause are bounded by their number.
         self.spin.reset();
         self.step(ClusterInput::Arrive { model, request })
+    }
+
+    /// A request of a pipeline arrives.
+    fn come(&mut self, pipeline: usize) {
+        if self.tally.came(pipeline, self.now) {
+            let slo = self.scenario.pipelines[pipeline].slo;
+            self.stuck_after = self.stuck_after.max(self.now + slo + DECIDED_AFTER_MAX);
+        }
+        if let Some(pipelines) = &mut self.pipelines {
+            pipelines.arrive(self.now, pipeline);
+        }
+    }
+
+    /// Steps the run of a pipeline and does what it wants.
+    fn host(&mut self, told: Told) -> Result<(), Error> {
+        let Some(mut pipelines) = self.pipelines.take() else { return Ok(()) };
+        let done = self.tell(&mut pipelines, told);
+        self.pipelines = Some(pipelines);
+        done
+    }
+
+    fn tell(&mut self, pipelines: &mut Pipelines<'a>, told: Told) -> Result<(), Error> {
+        let told = pipelines.told(self.now, told).map_err(|violation| self.violated(violation))?;
+        let Some((slot, ended)) = told else { return Ok(()) };
+        if let Some(span) = ended {
+            self.watch.stage(span);
+        }
+        let mut done = 0;
+        while let Some(action) = pipelines.action(done) {
+            done += 1;
+            match action {
+                Action::Ask(ask) => ask.ids().try_for_each(|id| self.ask(pipelines, slot, (ask, id)))?,
+                Action::Withdraw(id) => self.withdraw(pipelines, slot, id)?,
+                Action::End { outcome, .. } => self.end_request(pipelines, slot, outcome),
+            }
+        }
+        Ok(())
+    }
+
+    /// A stage request arrives at its model.
+    fn ask(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, asked: (StageAsk, AskId)) -> Result<(), Error> {
+        let id = self.id(self.sequence);
+        let Some((model, request)) = pipelines.ask(self.now, slot, asked, id) else { return Ok(()) };
+        self.sequence += 1;
+        if self.tally.arrived(model as usize, self.now, Asker::Stage) {
+            self.stuck_after = self.stuck_after.max(request.deadline + DECIDED_AFTER_MAX);
+        }
+        if let Some(oldest) = self.referee.arrived(self.now, model, &request, Asker::Stage) {
+            return Err(self.too_many_open(id, &oldest));
+        }
+        self.watch.queued(self.now, model);
+        self.spin.reset();
+        self.step(ClusterInput::Arrive { model, request })
+    }
+
+    /// A stage request is needed no more. On a GPU it runs on, for nothing.
+    fn withdraw(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, id: AskId) -> Result<(), Error> {
+        let Some((model, request)) = pipelines.withdraw(slot, id) else { return Ok(()) };
+        let Some(open) = self.referee.withdrawn(model, request.id) else { return Ok(()) };
+        self.tally.withdrawn(model as usize, open.arrived);
+        self.watch.withdrawn(self.now, model);
+        self.spin.reset();
+        self.step(ClusterInput::Cancel { model, request })
+    }
+
+    /// A request of a pipeline has its outcome.
+    fn end_request(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, outcome: Outcome) {
+        let Some(span) = pipelines.end(self.now, slot) else { return };
+        let bad = self.tally.ended(span.pipeline, self.now, span.from, outcome);
+        self.give_up_if_certain(self.streams.len() + span.pipeline, bad);
+        self.watch.stage(span);
+    }
+
+    /// Splits the budgets of pipelines again, and tells the policy what their models aim for now.
+    fn replan(&mut self) -> Result<(), Error> {
+        let (scenario, Some(epoch)) = (self.scenario, self.scenario.split_epoch) else { return Ok(()) };
+        self.replan_at = self.now + epoch;
+        let Some(pipelines) = &mut self.pipelines else { return Ok(()) };
+        pipelines.replan(self.rate_rps, epoch);
+        let facts = PolicyFacts::planned(scenario, self.seed, self.rate_rps, pipelines.plans());
+        for (model, known) in (0..).zip(facts.cluster_models()) {
+            if scenario.pipelines.iter().any(|load| load.models.contains(&model)) {
+                self.spin.reset();
+                self.step(ClusterInput::Model { model, known })?;
+            }
+        }
+        Ok(())
     }
 
     const fn id(&self, sequence: u64) -> RequestId {
@@ -376,15 +513,14 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 self.step(ClusterInput::GpuDown(gpu))?;
                 for (model, sequence) in lost {
                     let Some(open) = self.referee.given_back(model, sequence) else { continue };
-                    self.watch.queued(self.now, model);
-                    let (id, items) = (self.id(sequence), u32::from(open.items));
-                    let request = Request {
-                        id,
-                        deadline: open.deadline,
-                        items,
-                        weight: symphony_types::RequestValue::ONE,
-                        variant: u32::from(open.variant),
+                    let id = self.id(sequence);
+                    let Some(request) = self.returned(id, &open) else {
+                        // Its run needs it no more.
+                        self.referee.withdrawn(model, id);
+                        self.tally.withdrawn(model as usize, open.arrived);
+                        continue;
                     };
+                    self.watch.queued(self.now, model);
                     self.spin.reset();
                     self.step(ClusterInput::Return { model, request })?;
                 }
@@ -396,6 +532,15 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 self.step(ClusterInput::GpuUp { gpu, class: self.referee.class_of(gpu), free_at: self.now })
             }
         }
+    }
+
+    /// A request that comes back from a GPU, as it arrived; `None` if nobody awaits it.
+    fn returned(&self, id: RequestId, open: &OpenRequest) -> Option<Request> {
+        if open.asker == Asker::Stage {
+            return self.pipelines.as_ref()?.request(id.sequence);
+        }
+        let (deadline, items, variant) = (open.deadline, u32::from(open.items), u32::from(open.variant));
+        Some(Request { id, deadline, items, weight: symphony_types::RequestValue::ONE, variant })
     }
 
     /// Ordered GPUs arrive, and the autoscaler evaluates its measurements.
@@ -428,20 +573,23 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     /// The plan that ends next has ended: its requests have their outcome.
     fn end_plan(&mut self) -> Result<(), Error> {
-        let (referee, tally) = (&mut self.referee, &mut self.tally);
+        let (referee, tally, pipelines) = (&mut self.referee, &mut self.tally, &mut self.pipelines);
         let (mut counted, mut late, reply) = (0, 0, self.scenario.network.reply);
         let run = self.gpus.finish(|run, sequence| {
             // The plan was checked when it was made.
             if let Some(request) = referee.finished(run.model, sequence) {
-                counted += u64::from(tally.answered(run, request.arrived, request.deadline));
+                counted += u64::from(tally.answered(run, &request));
                 late += u32::from(run.end + reply > request.deadline);
+                if let (Asker::Stage, Some(pipelines)) = (request.asker, pipelines.as_mut()) {
+                    pipelines.answered(run.end + reply, sequence);
+                }
             }
         });
         let Some(run) = run else { return Ok(()) };
         self.tally.ran(&run);
         self.watch.ran(&run, late, false);
         let bad = self.tally.batch(&run, counted);
-        self.give_up_if_certain(run.model, bad);
+        self.give_up_if_certain(run.model as usize, bad);
         let idle = self.gpus.is_idle(run.plan.gpu);
         if let Some(scaling) = &mut self.scaling
             && scaling.ran(self.now, &run, late, idle)
@@ -499,8 +647,11 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 ClusterAction::Preempt(gpu) => self.preempt(gpu),
                 ClusterAction::Drop { model, request, reason, cause } => {
                     let open = self.referee.dropped(model, request.id)?;
-                    let bad = self.tally.dropped(model as usize, open.arrived, reason);
-                    self.give_up_if_certain(model, bad);
+                    let bad = self.tally.dropped(model as usize, &open, reason);
+                    self.give_up_if_certain(model as usize, bad);
+                    if open.asker == Asker::Stage {
+                        self.lost.push_back((request.id.sequence, reason));
+                    }
                     if let Some(scaling) = &mut self.scaling {
                         scaling.dropped(model);
                     }
@@ -552,8 +703,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.referee.busy_until(gpu, self.now);
     }
 
-    fn give_up_if_certain(&mut self, model: u32, bad: u64) {
-        self.failed |= self.offered.as_ref().is_some_and(|offered| misses_p99(bad, offered[model as usize]));
+    /// With the bad requests so far of a model's clients, or of the pipeline at this place behind the models.
+    fn give_up_if_certain(&mut self, slot: usize, bad: u64) {
+        self.failed |= self.offered.as_ref().is_some_and(|offered| misses_p99(bad, offered[slot]));
     }
 
     fn violated(&self, violation: Violation) -> Error {

@@ -1,4 +1,6 @@
-//! Models that share a trunk, served together and each by itself, with every invariant watched.
+//! Models that share a trunk, served together and each by itself, with every invariant watched; and pipelines.
+
+mod pipelines;
 
 use symphony_simulator::{RunResult, simulate};
 use symphony_workload::Scenario;

@@ -9,7 +9,7 @@ use symphony_types::{Nanos, Time};
 
 use crate::rate_profile::RateProfile;
 use crate::scenario::{Arrival, Scenario};
-use crate::seed::{TRACE_STREAM, stream_rng};
+use crate::seed::{PIPELINE_STREAM, TRACE_STREAM, stream_rng};
 use crate::trace::Trace;
 
 /// The arrival times of one model.
@@ -92,23 +92,39 @@ pub fn arrival_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<Arr
     if let Arrival::Trace(trace) = &scenario.arrival {
         return recorded(scenario, trace, seed, rate_rps);
     }
-    let streams = scenario.models.iter().enumerate().map(|(position, model)| {
-        let mut rng = stream_rng(seed, position as u64);
-        let model_rps = rate_rps * model.share;
-        let (gaps, unit_time) = match scenario.arrival {
-            // With a share of zero the gap would be infinite.
-            _ if model_rps <= 0.0 => (Gaps::Never, 0.0),
-            // A random phase: otherwise all models of equal rate would have simultaneous arrivals.
-            Arrival::Uniform => (Gaps::Uniform, rng.random::<f64>() - 1.0),
-            Arrival::Gamma(shape) => {
-                Gamma::new(shape, 1.0 / shape).map_or((Gaps::Never, 0.0), |g| (Gaps::Gamma(g), 0.0))
-            }
-            Arrival::Poisson | Arrival::Trace(_) => (Gaps::Poisson, 0.0),
-        };
-        let profile = model.rate_profile.clone().map(|profile| (profile, 0));
-        ArrivalStream { gaps, rng, unit_time, gap_ns: 1e9 / model_rps, profile }
+    let streams = scenario.models.iter().zip(0_u64..).map(|(model, position)| {
+        drawn(&scenario.arrival, stream_rng(seed, position), rate_rps * model.share, model.rate_profile.as_ref())
     });
     streams.collect()
+}
+
+/// One stream per pipeline of the scenario, as [`arrival_streams`] for models. Pipelines go without a trace.
+#[must_use]
+pub fn pipeline_streams(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<ArrivalStream> {
+    let streams = scenario.pipelines.iter().zip(0_u64..).map(|(load, position)| {
+        let rng = stream_rng(seed, PIPELINE_STREAM + position);
+        drawn(&scenario.arrival, rng, rate_rps * load.share, load.rate_profile.as_ref())
+    });
+    streams.collect()
+}
+
+/// Arrivals of this rate in requests per second, before any factor over time.
+fn drawn(
+    arrival: &Arrival,
+    mut rng: Xoshiro256PlusPlus,
+    rate_rps: f64,
+    profile: Option<&Arc<RateProfile>>,
+) -> ArrivalStream {
+    let (gaps, unit_time) = match *arrival {
+        // With a share of zero the gap would be infinite.
+        _ if rate_rps <= 0.0 => (Gaps::Never, 0.0),
+        // A random phase: otherwise all models of equal rate would have simultaneous arrivals.
+        Arrival::Uniform => (Gaps::Uniform, rng.random::<f64>() - 1.0),
+        Arrival::Gamma(shape) => Gamma::new(shape, 1.0 / shape).map_or((Gaps::Never, 0.0), |g| (Gaps::Gamma(g), 0.0)),
+        Arrival::Poisson | Arrival::Trace(_) => (Gaps::Poisson, 0.0),
+    };
+    let profile = profile.map(|profile| (Arc::clone(profile), 0));
+    ArrivalStream { gaps, rng, unit_time, gap_ns: 1e9 / rate_rps, profile }
 }
 
 fn recorded(scenario: &Scenario, trace: &Trace, seed: u64, rate_rps: f64) -> Vec<ArrivalStream> {

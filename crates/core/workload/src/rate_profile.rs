@@ -72,6 +72,12 @@ impl RateProfile {
         begun.checked_sub(1).map_or(0.0, |last| self.steps[last].factor)
     }
 
+    /// The factor at a time.
+    #[must_use]
+    pub fn factor_at(&self, at: Time) -> f64 {
+        self.factor_ns(at.as_nanos() as f64)
+    }
+
     /// The largest factor of the steps that begin before `until`.
     #[must_use]
     pub fn peak(&self, until: Time) -> f64 {
@@ -112,6 +118,8 @@ mod tests {
         assert_eq!(at(4.5), None);
         assert_eq!(profile.peak(Time::from_nanos(500_000_000)), 1.0);
         assert_eq!(profile.peak(Time::NEVER), 2.0);
+        let factors = [0, 1_000_000_000, 4_999_999_999].map(|ns| profile.factor_at(Time::from_nanos(ns)));
+        assert_eq!(factors, [1.0, 2.0, 0.0]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::execution::Execution;
 use crate::failure::Failure;
 use crate::learning;
 use crate::override_key;
+use crate::pipelines::{OwnModels, PipelineLoad};
 use crate::popularity::Popularity;
 use crate::profile_csv::profile_from_csv;
 use crate::profile_toml::profile_from_toml;
@@ -141,8 +142,13 @@ pub struct Scenario {
     pub network: Network,
     /// GPUs by kind, in the order of the file; ids count on through it.
     pub gpus: Vec<GpuSpec>,
-    /// Models in the order of the file.
+    /// Models in the order of the file; those of stages with a profile of their own follow.
     pub models: Vec<ModelSpec>,
+    /// Pipelines in the order of the file.
+    pub pipelines: Vec<PipelineLoad>,
+    /// The period in which budgets of pipelines are split again by measured rates and fan-outs; without one they stay
+    /// as they are split for the scenario's own.
+    pub split_epoch: Option<Nanos>,
     /// Total rate in requests per second. With a trace it is the trace's own rate after `time_scale`.
     pub rate_rps: f64,
     /// The arrival process.
@@ -215,7 +221,8 @@ impl Scenario {
             }
         }
         let check = Check { file, read_csv, policies };
-        let mut scenario = check.scenario(&parsed)?;
+        let own_models = OwnModels::add(&mut parsed);
+        let mut scenario = check.scenario(&parsed).map_err(|error| own_models.named(error))?;
         scenario.overrides = overrides.to_vec();
         Ok(scenario)
     }
@@ -321,14 +328,10 @@ impl Check<'_> {
         self.memory(text)?;
         self.classify(&mut gpus, &mut models)?;
         let popularity = self.popularity(&text.workload.popularity)?;
-        let weights: Vec<f64> = models.iter().map(|model| model.share).collect();
-        let Some(shares) = popularity.shares(&weights) else {
-            return self.refuse("model.0.weight", "at least one weight above 0", "none");
-        };
-        for (model, share) in models.iter_mut().zip(shares) {
-            model.share = share;
-        }
+        let mut pipelines = self.pipelines(text, &models, network)?;
+        self.share_rate(text, popularity, &mut models, &mut pipelines)?;
         let arrival = self.arrival(&text.workload.arrival, &models)?;
+        let split_epoch = self.pipelines_run(text, &arrival)?;
         let rate_rps = match (&arrival, text.workload.rate_rps) {
             (Arrival::Trace(trace), _) => trace.rate_rps(),
             (_, Some(rate_rps)) => rate_rps,
@@ -343,7 +346,7 @@ impl Check<'_> {
             Arrival::Trace(_) => rate_rps,
             _ => self.positive("workload.rate_rps", rate_rps, RATE_RPS_MAX)?,
         };
-        self.rate_profiles(text, &arrival, &mut models)?;
+        self.rate_profiles(text, &arrival, &mut models, &mut pipelines)?;
         let failures = Failure::check(self, &text.failure, gpu_count)?;
         let slow = Slowdown::check(self, &text.slow, gpu_count)?;
         let learning = learning::check(self, text, &policy)?;
@@ -363,6 +366,8 @@ impl Check<'_> {
             network,
             gpus,
             models,
+            pipelines,
+            split_epoch,
             rate_rps,
             execution: Execution::check(self, &text.execution)?,
             failures,
@@ -505,7 +510,7 @@ impl Check<'_> {
         }
     }
 
-    fn value(&self, key: &str, number: f64) -> Result<RequestValue, ScenarioError> {
+    pub(crate) fn value(&self, key: &str, number: f64) -> Result<RequestValue, ScenarioError> {
         match RequestValue::from_number(number) {
             Some(value) => Ok(value),
             None => self.refuse(key, &format!("{} to {}", RequestValue::MIN, RequestValue::MAX), number),
@@ -573,6 +578,7 @@ impl Check<'_> {
         text: &ScenarioText,
         arrival: &Arrival,
         models: &mut [ModelSpec],
+        pipelines: &mut [PipelineLoad],
     ) -> Result<(), ScenarioError> {
         let profile = |key: &str, rows: &Option<Vec<[f64; 2]>>| match rows {
             None => Ok(None),
@@ -582,15 +588,18 @@ impl Check<'_> {
             Some(rows) => RateProfile::check(self, key, rows).map(Some),
         };
         let of_all = profile("workload.rate_profile", &text.workload.rate_profile)?.map(Arc::new);
+        let both = |own: Option<RateProfile>| match (own, &of_all) {
+            (Some(own), Some(of_all)) => Some(Arc::new(own.times(of_all))),
+            (Some(own), None) => Some(Arc::new(own)),
+            (None, of_all) => of_all.clone(),
+        };
         let mut models = models.iter_mut();
         for (position, model) in text.model.iter().enumerate() {
-            let own = profile(&format!("model.{position}.rate_profile"), &model.rate_profile)?;
-            let both = match (own, &of_all) {
-                (Some(own), Some(of_all)) => Some(Arc::new(own.times(of_all))),
-                (Some(own), None) => Some(Arc::new(own)),
-                (None, of_all) => of_all.clone(),
-            };
+            let both = both(profile(&format!("model.{position}.rate_profile"), &model.rate_profile)?);
             models.by_ref().take(model.models()).for_each(|model| model.rate_profile.clone_from(&both));
+        }
+        for (position, (load, pipeline)) in pipelines.iter_mut().zip(&text.pipeline).enumerate() {
+            load.rate_profile = both(profile(&format!("pipeline.{position}.rate_profile"), &pipeline.rate_profile)?);
         }
         Ok(())
     }

@@ -13,6 +13,10 @@ pub(crate) const NOISE_STREAM: u64 = 3 << 32;
 /// Streams of the sources of a trace of counts.
 pub(crate) const SPREAD_STREAM: u64 = 4 << 32;
 pub(crate) const VARIANT_STREAM: u64 = 5 << 32;
+/// Streams of results of stages; the pipeline's position has the upper 16 bits of what is added.
+pub(crate) const FAN_OUT_STREAM: u64 = 6 << 32;
+/// Arrivals of pipelines.
+pub(crate) const PIPELINE_STREAM: u64 = 7 << 32;
 
 /// A generator for (seed, stream): both pass through splitmix64, so that neighbouring numbers are unrelated streams.
 pub(crate) fn stream_rng(seed: u64, stream: u64) -> Xoshiro256PlusPlus {

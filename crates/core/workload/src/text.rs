@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use symphony_policy::{AutoRule, PolicyText};
 
+use crate::pipelines::PipelineText;
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ScenarioText {
@@ -34,7 +36,11 @@ pub(crate) struct ScenarioText {
     pub(crate) gpu: Vec<GpuText>,
     #[serde(default)]
     pub(crate) profiles: ProfilesText,
+    #[serde(default)]
     pub(crate) model: Vec<ModelText>,
+    #[serde(default)]
+    pub(crate) pipeline: Vec<PipelineText>,
+    pub(crate) split_epoch_s: Option<f64>,
     pub(crate) workload: WorkloadText,
 }
 

@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use symphony_workload::Scenario;
 
 use crate::data::ZooRow;
+use crate::system::policies;
 
 /// A model, or several equal ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,7 +97,8 @@ impl Setup {
     /// The checked scenario.
     pub(crate) fn scenario(&self) -> anyhow::Result<Scenario> {
         let trace = |_: &str| Ok(self.trace.clone());
-        Scenario::parse(&self.name, &self.to_toml(), &[], &trace).context("a scenario of an experiment")
+        Scenario::parse_among(&self.name, &self.to_toml(), &[], &trace, &policies())
+            .context("a scenario of an experiment")
     }
 
     /// This setup with another policy.

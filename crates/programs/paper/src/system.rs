@@ -1,5 +1,8 @@
 //! The systems that figures compare: a scenario's policy, and its style in every plot.
 
+use symphony_scheduler::rivals::{Nexus, NexusSettings};
+use symphony_scheduler::{ClusterFacts, PolicyRegistry};
+
 use crate::plot::{Marker, Style};
 
 /// A system.
@@ -106,3 +109,16 @@ pub(crate) const CLKWRK: System =
 /// scenario, whose policy does not matter.
 pub(crate) const ORACLE: System =
     System { key: "oracle", label: "oracle", policy: KAIROS.policy, colour: "#6b7280", marker: Marker::Cross };
+
+/// Nexus without squishy packing.
+pub(crate) const NEXUS_OBLIVIOUS: &str = r#""nexus-oblivious""#;
+/// Nexus without squishy packing and early drop.
+pub(crate) const NEXUS_LAZY: &str = r#""nexus-lazy""#;
+
+/// Policies of these experiments alone: Nexus with some of its techniques left out.
+pub(crate) fn policies() -> PolicyRegistry {
+    let nexus = |facts: &ClusterFacts| Nexus::new(facts, NexusSettings { frontends: 1, seed: facts.seed });
+    PolicyRegistry::new()
+        .with("nexus-oblivious", move |facts, _| Ok(Box::new(nexus(facts).batch_oblivious())))
+        .with("nexus-lazy", move |facts, _| Ok(Box::new(nexus(facts).batch_oblivious().dropping_lazily())))
+}

@@ -1,6 +1,8 @@
 //! The quick variant of everything: files, structure, and values loosely compared with the papers. Time is virtual, so
 //! the bounds are real and nothing depends on luck.
 
+mod applications;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

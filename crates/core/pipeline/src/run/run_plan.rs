@@ -38,6 +38,8 @@ pub struct RunPlan {
     pub(crate) source: usize,
     pub(crate) is_partial: bool,
     pub(crate) stages: Vec<StagePlan>,
+    /// Whether stages keep the deadlines of the split, instead of a part of what is left.
+    is_fixed: bool,
 }
 
 impl RunPlan {
@@ -78,7 +80,15 @@ impl RunPlan {
             stages[stage].least_behind = least_behind.unwrap_or(Nanos::ZERO);
         }
         let source = pipeline.order().first().copied().unwrap_or(0);
-        Ok(Self { source, is_partial: pipeline.is_partial(), stages })
+        Ok(Self { source, is_partial: pipeline.is_partial(), stages, is_fixed: false })
+    }
+
+    /// The same with stage deadlines that do not move: each is the request's, less the budgets and hops behind the
+    /// stage. For comparison: what is left is not split again.
+    #[must_use]
+    pub fn with_fixed_deadlines(mut self) -> Self {
+        self.is_fixed = true;
+        self
     }
 
     /// What a stage that is asked at `now` gets of the time until the request's deadline D: its part of what is left,
@@ -89,6 +99,9 @@ impl RunPlan {
         let (soonest, latest) = (now + plan.least, deadline - plan.least_behind);
         if soonest > latest {
             return None;
+        }
+        if self.is_fixed {
+            return Some((deadline - plan.behind).clamp(soonest, latest));
         }
         let (part, whole) = (u128::from(plan.budget.get()), u128::from((plan.budget + plan.behind).get()));
         let left = deadline.since(now).get();
@@ -147,6 +160,18 @@ mod tests {
         // Late, the second stage gives up a part, not the last one all of it.
         let deadline = plan.stage_deadline(1, at(56), at(102)).unwrap();
         assert!(deadline > at(71) && deadline < at(72), "{deadline}");
+    }
+
+    #[test]
+    fn fixed_deadlines_give_all_that_is_lost_to_the_stage_that_comes_late() {
+        let plan = chain().with_fixed_deadlines();
+        let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+        assert_eq!(plan.stage_deadline(0, at(0), at(102)), Some(at(10)));
+        // Early or late, the second stage has until 41, or what it needs at least.
+        assert_eq!(plan.stage_deadline(1, at(5), at(102)), Some(at(41)));
+        assert_eq!(plan.stage_deadline(1, at(36), at(102)), Some(at(41)));
+        assert_eq!(plan.stage_deadline(1, at(56), at(102)), Some(at(58)));
+        assert_eq!(plan.stage_deadline(2, at(101), at(102)), None);
     }
 
     #[test]

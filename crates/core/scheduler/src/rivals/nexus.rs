@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symphony_packing::{Session, fit_nodes};
+use symphony_packing::{Session, batch_oblivious, fit_nodes};
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
 use super::cluster::{Cluster, Vacancy};
@@ -79,6 +79,10 @@ pub struct Nexus {
     turns: Vec<Vec<RoundRobin>>,
     frontends: usize,
     mixer: Mixer,
+    /// Whether GPUs are allocated as if no batch shared one.
+    is_oblivious: bool,
+    /// Whether heads are dropped only when they are lost.
+    is_lazy: bool,
     must_pack: bool,
     /// Requests of models without a replica.
     homeless: Homeless,
@@ -100,6 +104,8 @@ impl Nexus {
             turns: Vec::new(),
             frontends: settings.frontends.max(1) as usize,
             mixer: Mixer::new(settings.seed),
+            is_oblivious: false,
+            is_lazy: false,
             must_pack: true,
             homeless: Homeless::default(),
             ask: MinTree::new(0),
@@ -107,6 +113,22 @@ impl Nexus {
             wake_at: Time::NEVER,
             cluster: Cluster::default(),
         }
+    }
+
+    /// Without squishy packing, for comparison: GPUs are allocated as if no batch shared one (the Nexus paper, section
+    /// 7.2). To be called before the first input.
+    #[must_use]
+    pub fn batch_oblivious(mut self) -> Self {
+        self.is_oblivious = true;
+        self
+    }
+
+    /// Without early drop, for comparison: the oldest request decides the batch until it is lost (the Nexus paper,
+    /// section 4.3). To be called before the first input.
+    #[must_use]
+    pub fn dropping_lazily(mut self) -> Self {
+        self.is_lazy = true;
+        self
     }
 
     /// Packs the models onto the present GPUs and reassigns the waiting requests.
@@ -168,7 +190,11 @@ impl Nexus {
             let slo = known.slo - known.delays.reply - known.delays.lead(1);
             sessions.push(Session { profile, slo, rate_per_second: self.rate_on(known, class) });
         }
-        let packing = if sessions.is_empty() { Vec::new() } else { fit_nodes(&sessions, gpus) };
+        let packing = match () {
+            () if sessions.is_empty() => Vec::new(),
+            () if self.is_oblivious => batch_oblivious(&sessions, gpus),
+            () => fit_nodes(&sessions, gpus),
+        };
         let sessions =
             packing.iter().enumerate().flat_map(|(node, packed)| packed.sessions.iter().map(move |s| (node, s)));
         sessions.map(|(node, s)| (node, (models[s.session], s.batch, s.rate_per_second))).collect()
@@ -274,7 +300,11 @@ impl Nexus {
             let at = (self.nodes[index].next + step) % places;
             let place = &mut self.nodes[index].places[at];
             let before = place.queue.len();
-            let requests = drop_early(&self.cluster, now, vacancy, place, out);
+            let requests = if self.is_lazy {
+                drop_lazily(&self.cluster, now, vacancy, place, out)
+            } else {
+                drop_early(&self.cluster, now, vacancy, place, out)
+            };
             self.waiting -= before - place.queue.len();
             if requests == 0 {
                 continue;
@@ -313,6 +343,21 @@ fn drop_early(cluster: &Cluster, now: Time, gpu: Vacancy, place: &mut NodeModel,
         let (requests, items) = place.queue.take(0, window);
         if head.must_end_by >= cluster.finish(place.model, now, gpu, items.max(head.request.items)) {
             return requests;
+        }
+        if let Some(head) = place.queue.pop_front() {
+            cluster.give_up(now, place.model, &head, out);
+        }
+    }
+    0
+}
+
+/// Drops heads that are lost, and returns the requests of the largest batch within the window that the next one allows.
+fn drop_lazily(cluster: &Cluster, now: Time, gpu: Vacancy, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
+    while let Some(head) = place.queue.head() {
+        let window = u64::from(place.batch.max(head.request.items));
+        let items = cluster.batch_within(place.model, now, gpu, window, head.must_end_by);
+        if items >= head.request.items {
+            return place.queue.take(0, items).0;
         }
         if let Some(head) = place.queue.pop_front() {
             cluster.give_up(now, place.model, &head, out);

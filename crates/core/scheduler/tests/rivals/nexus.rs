@@ -42,6 +42,20 @@ fn frontends_that_know_nothing_of_each_other_collide() {
 }
 
 #[test]
+fn without_early_drop_the_oldest_decides_the_batch_until_it_is_lost() {
+    let policy = Nexus::new(&facts(), NexusSettings::default()).dropping_lazily();
+    let models = cluster(&[30], 16, Delays::default());
+    let mut host = Host::new(policy).with_models(models).with_gpus(&[ms(0)]);
+    host.arrive(ms(0), 0, 0, ms(30));
+    for sequence in 1..=12 {
+        let deadline = if sequence <= 2 { ms(20) } else { ms(35) };
+        assert_eq!(host.arrive(ms(0), 0, sequence, deadline), []);
+    }
+    // 6 + ℓ(9) = 20.
+    assert_eq!(host.done(ms(6), 0, 0), [Execute(0, 0, ms(6), ms(20), (1..=9).collect())]);
+}
+
+#[test]
 fn a_gpu_runs_batches_of_half_the_slo_and_drops_heads_that_would_force_smaller_ones() {
     // 2·ℓ(10) = 30: ten at a time.
     let mut host = nexus(&[30], NexusSettings::default()).with_gpus(&[ms(0)]);

@@ -15,7 +15,11 @@ pub(crate) mod kairos_fig2;
 pub(crate) mod kairos_fig3;
 pub(crate) mod kairos_fig8;
 pub(crate) mod kairos_fig9;
+pub(crate) mod nexus_fig10;
+pub(crate) mod nexus_fig11;
+pub(crate) mod nexus_fig12;
 pub(crate) mod nexus_fig13;
+pub(crate) mod nexus_fig14;
 pub(crate) mod nexus_fig15;
 pub(crate) mod nexus_fig16;
 pub(crate) mod nexus_fig17;
@@ -39,6 +43,7 @@ pub(crate) mod symphony_table4;
 
 mod changing_rates;
 mod kairos;
+mod nexus_apps;
 mod two_models;
 mod zoo_jobs;
 

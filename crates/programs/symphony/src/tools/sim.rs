@@ -93,9 +93,13 @@ fn read(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<Scenario> {
 
 fn show(result: &SimulationResult) {
     println!("{} with policy {}", result.scenario, result.policy);
+    let judged = match result.runs.iter().any(|run| !run.pipelines.is_empty()) {
+        true => "pipeline's",
+        false => "model's",
+    };
     if let Some(goodput) = result.goodput_rps {
         println!(
-            "goodput: {goodput:.0} r/s (highest rate at which every model's p99 meets its SLO, median of the seeds)"
+            "goodput: {goodput:.0} r/s (highest rate at which every {judged} p99 meets its SLO, median of the seeds)"
         );
     }
     if let Some(price) = result.price_per_hour {
@@ -103,14 +107,28 @@ fn show(result: &SimulationResult) {
     }
     if let Some((last, others)) = result.fails_below_rps.as_deref().and_then(<[f64]>::split_last) {
         let others: String = others.iter().map(|rate_rps| format!("{rate_rps:.0} r/s and ")).collect();
-        println!("but not every lower rate passes: at {others}{last:.0} r/s some model's p99 misses its SLO");
+        println!("but not every lower rate passes: at {others}{last:.0} r/s some {judged} p99 misses its SLO");
+    }
+    let ms = |value: Option<f64>| value.map_or_else(|| "inf".to_owned(), |v| format!("{v:.1}"));
+    let rows: Vec<_> = result
+        .runs
+        .iter()
+        .flat_map(|run: &RunResult| {
+            run.pipelines.iter().map(move |p| {
+                let counts = [p.offered, p.good, p.late, p.dropped].map(|count| count.to_string());
+                let before = [run.seed.to_string(), p.name.clone()];
+                before.into_iter().chain(counts).chain([ms(p.p50_ms), ms(p.p99_ms)]).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    if !rows.is_empty() {
+        table::print(&["SEED", "PIPELINE", "OFFERED", "GOOD", "LATE", "DROPPED", "P50 MS", "P99 MS"], &rows);
     }
     let rows: Vec<_> = result
         .runs
         .iter()
         .flat_map(|run: &RunResult| {
             run.models.iter().map(move |m| {
-                let ms = |value: Option<f64>| value.map_or_else(|| "inf".to_owned(), |v| format!("{v:.1}"));
                 vec![
                     run.seed.to_string(),
                     m.name.clone(),

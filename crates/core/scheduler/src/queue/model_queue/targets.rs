@@ -33,6 +33,19 @@ impl ModelQueue {
         }
     }
 
+    /// Sets the SLO that batches are planned for; requests keep their deadlines. Returns whether it has changed: then
+    /// the host should follow it with [`ModelInput::Wake`](crate::ModelInput::Wake), so that the present offer is
+    /// renewed as well.
+    pub fn set_slo(&mut self, slo: Nanos) -> bool {
+        if self.config.slo == slo {
+            return false;
+        }
+        self.config.slo = slo;
+        self.expect_lateness();
+        self.update_targets();
+        true
+    }
+
     /// Sets the input delay for later decisions. The host should follow it with
     /// [`ModelInput::Wake`](crate::ModelInput::Wake), so that the present offer is renewed as well.
     pub fn set_data_delay(&mut self, data: DataDelay) {

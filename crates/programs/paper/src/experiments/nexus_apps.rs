@@ -1,0 +1,245 @@
+//! The applications `game` and `traffic` of the Nexus paper's Table 4 as pipelines, with its techniques left out one
+//! after another (section 7.3), and what Symphony makes of them.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::cell;
+use crate::data;
+use crate::lab::Lab;
+use crate::plot::{Axis, Bar, Bars, Figure, Panel, Style};
+use crate::report::Table;
+use crate::setup::Setup;
+use crate::system::{AUTO, NEXUS_1, NEXUS_LAZY, NEXUS_OBLIVIOUS};
+
+/// Pre-processing of a frame or a crop on the CPU (section 7.3.1: roughly 10 ms).
+pub(crate) const PRE_MS: f64 = 10.0;
+/// Games, each with models of its own (section 7.3.1).
+const GAMES: u32 = 20;
+/// Numbers that are read in each frame.
+const NUMBERS: f64 = 6.0;
+/// The exponent of the games' popularity.
+const ZIPF: f64 = 0.9;
+/// One fully connected layer of a game's own: its weights are read once a batch (`nexus-fig15`).
+const SUFFIX_MS: f64 = 0.027;
+
+/// ℓ(b) = α·b + β.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line {
+    pub(crate) alpha_ms: f64,
+    pub(crate) beta_ms: f64,
+}
+
+impl Line {
+    /// With this ℓ(1), of which batches share this part.
+    pub(crate) const fn of(alone_ms: f64, fixed: f64) -> Self {
+        Self { alpha_ms: alone_ms * (1.0 - fixed), beta_ms: alone_ms * fixed }
+    }
+
+    /// With this ℓ(1), in the proportions of a model of the Symphony paper's Table 5.
+    fn like(name: &str, alone_ms: f64) -> Self {
+        let row = data::model_1080ti(name);
+        Self::of(alone_ms, row.beta_ms / (row.alpha_ms + row.beta_ms))
+    }
+}
+
+/// A system of an ablation: with the techniques of those before it but one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Case {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    policy: &'static str,
+    split: &'static str,
+    /// Pre-processing runs beside the GPU.
+    is_overlapped: bool,
+    /// Models of all games run as one batch.
+    is_shared: bool,
+}
+
+impl Case {
+    const NEXUS: Self = Self {
+        key: "nexus",
+        label: "nexus",
+        policy: NEXUS_1.policy,
+        split: "waiting",
+        is_overlapped: true,
+        is_shared: true,
+    };
+    const SYMPHONY: Self =
+        Self { key: "symphony", label: "symphony (auto)", policy: AUTO.policy, split: "deferred", ..Self::NEXUS };
+}
+
+/// Places of an ablation: all of Nexus, one technique less, all but OL left out, everything left out, and Symphony.
+pub(crate) const ALL: usize = 0;
+pub(crate) const FIRST_LESS: usize = 1;
+pub(crate) const NO_ED: usize = 3;
+pub(crate) const NO_OL: usize = 4;
+pub(crate) const SYMPHONY: usize = 5;
+
+const NO_PB: Case = Case { key: "no_pb", label: "− prefix batching", is_shared: false, ..Case::NEXUS };
+pub(crate) static OF_GAME: [Case; 6] = [
+    Case::NEXUS,
+    NO_PB,
+    Case { key: "no_ss", label: "− squishy packing", policy: NEXUS_OBLIVIOUS, ..NO_PB },
+    Case { key: "no_ed", label: "− early drop", policy: NEXUS_LAZY, ..NO_PB },
+    Case { key: "no_ol", label: "− overlap", policy: NEXUS_LAZY, is_overlapped: false, ..NO_PB },
+    Case::SYMPHONY,
+];
+
+const NO_QA: Case = Case { key: "no_qa", label: "− query analysis", split: "even", ..Case::NEXUS };
+pub(crate) static OF_TRAFFIC: [Case; 6] = [
+    Case::NEXUS,
+    NO_QA,
+    Case { key: "no_ss", label: "− squishy packing", policy: NEXUS_OBLIVIOUS, ..NO_QA },
+    Case { key: "no_ed", label: "− early drop", policy: NEXUS_LAZY, ..NO_QA },
+    Case { key: "no_ol", label: "− overlap", policy: NEXUS_LAZY, is_overlapped: false, ..NO_QA },
+    Case::SYMPHONY,
+];
+
+/// GPUs of both applications.
+pub(crate) fn gpus(lab: &Lab<'_>) -> u32 {
+    lab.pick(16, 4)
+}
+
+fn setup(lab: &Lab<'_>, name: &str, case: &Case, arrival: &str, duration_s: f64) -> Setup {
+    let mut setup = lab.setup(&format!("{name}, {}", case.label), gpus(lab), Vec::new()).with_policy(case.policy);
+    setup.arrival = format!("\"{arrival}\"");
+    setup.popularity = r#""weights""#.to_owned();
+    setup.duration_s = duration_s;
+    setup
+}
+
+fn stage(case: &Case, name: &str, line: Line) -> String {
+    let Line { alpha_ms, beta_ms } = line;
+    let (pre_ms, beta_ms) = if case.is_overlapped { (PRE_MS, beta_ms) } else { (0.0, beta_ms + PRE_MS) };
+    format!(
+        "[[pipeline.stage]]\nname = \"{name}\"\nalpha_ms = {alpha_ms:?}\nbeta_ms = {beta_ms:?}\npre_ms = {pre_ms:?}\n"
+    )
+}
+
+/// Section 7.3.1: frames of twenty games; each needs an icon and six numbers, all in 50 ms. Requests are those of
+/// models, seven for a frame.
+pub(crate) fn game(lab: &Lab<'_>, case: &Case, arrival: &str) -> Setup {
+    let mut setup = setup(lab, "game", case, arrival, lab.pick(10.0, 2.0));
+    let streams = if case.is_shared { 1 } else { GAMES };
+    // The layer of its own is part of the model; a batch of several games runs that of each.
+    let more_ms = if case.is_shared { f64::from(GAMES - 1) * SUFFIX_MS } else { 0.0 };
+    for (name, of_frame, line) in [("icon", 1.0, Line::like("ResNet50", 6.2)), ("number", NUMBERS, Line::of(0.1, 0.95))]
+    {
+        let line = Line { beta_ms: line.beta_ms + more_ms, ..line };
+        for game in 0..streams {
+            let weight = of_frame * f64::from(game + 1).powf(-ZIPF);
+            // Writing into a string cannot fail.
+            let _ = write!(
+                setup.more,
+                "[[pipeline]]\nname = \"{name}-{game}\"\nslo_ms = 50.0\nweight = {weight:?}\nsplit = \"{}\"\n{}",
+                case.split,
+                stage(case, &format!("{name}-{game}"), line)
+            );
+        }
+    }
+    setup
+}
+
+/// Requests of models per frame of `game`.
+pub(crate) const REQUESTS_PER_FRAME: f64 = 1.0 + NUMBERS;
+
+/// Objects per frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    pub(crate) key: &'static str,
+    pub(crate) label: &'static str,
+    pub(crate) cars: f64,
+    pub(crate) faces: f64,
+}
+
+/// The paper does not say how many objects there are.
+pub(crate) const DAY: Scene = Scene { key: "day", label: "non-rush hour", cars: 1.5, faces: 0.5 };
+pub(crate) const RUSH: Scene = Scene { key: "rush", label: "rush hour", cars: 7.5, faces: 2.5 };
+
+/// Section 7.3.2: SSD on each frame, then the make of each car and each face, in 400 ms.
+pub(crate) fn traffic(lab: &Lab<'_>, case: &Case, scene: &Scene) -> Setup {
+    let mut setup = setup(lab, &format!("traffic, {}", scene.label), case, "uniform", lab.pick(30.0, 5.0));
+    let vgg = data::model_1080ti("VGG16");
+    let (cars, faces) = (scene.cars, scene.faces);
+    let stages = [
+        stage(case, "ssd", Line::of(47.0, 0.75)),
+        stage(case, "car", Line::of(4.2, 0.75)),
+        stage(case, "face", Line { alpha_ms: vgg.alpha_ms, beta_ms: vgg.beta_ms }),
+    ];
+    setup.more = format!(
+        "[[pipeline]]\nname = \"traffic\"\nslo_ms = 400.0\nsplit = \"{}\"\n{}\
+         [[pipeline.edge]]\nfrom = \"ssd\"\nto = \"car\"\nfor_each = \"row\"\ngamma = {cars:?}\n\
+         [[pipeline.edge]]\nfrom = \"ssd\"\nto = \"face\"\nfor_each = \"row\"\ngamma = {faces:?}\n",
+        case.split,
+        stages.concat()
+    );
+    setup
+}
+
+/// The goodput of each case in requests of the application per second.
+pub(crate) fn ablation(
+    lab: &Lab<'_>,
+    cases: &[Case],
+    per_request: f64,
+    setup: impl Fn(&Case) -> Setup,
+) -> Result<Vec<f64>> {
+    let setups: Vec<_> = cases.iter().map(setup).collect();
+    Ok(lab.goodputs(&setups)?.into_iter().map(|goodput| goodput / per_request).collect())
+}
+
+/// A bar for each case, with the paper's throughput where it says one.
+pub(crate) fn bars(title: &str, cases: &[Case], found: &[f64], theirs: &[Option<f64>]) -> Bars {
+    let bar = |(index, ((case, &value), theirs)): (usize, ((&Case, &f64), &Option<f64>))| Bar {
+        style: Style::plain(case.label, index),
+        value: Some(value),
+        text: format!("{value:.0}"),
+        theirs: theirs.map(|theirs| (theirs, theirs)),
+    };
+    Bars {
+        title: title.to_owned(),
+        axis: Axis::from_zero("throughput, r/s"),
+        bars: cases.iter().zip(found).zip(theirs).enumerate().map(bar).collect(),
+        rules: Vec::new(),
+    }
+}
+
+/// Rows of a table: the case, its throughput, and its share of the first's.
+pub(crate) fn rows(table: &mut Table, first: &str, cases: &[Case], found: &[f64]) {
+    for (case, &value) in cases.iter().zip(found) {
+        let over = value / found[ALL].max(f64::MIN_POSITIVE);
+        table.rows.push(vec![first.to_owned(), case.key.to_owned(), cell(value, 1), cell(over, 3)]);
+    }
+}
+
+/// Which throughput is left of another; `None` if that is nothing.
+pub(crate) fn share(of: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| of / whole)
+}
+
+pub(crate) fn figure(title: &str, subtitle: &str, panels: Vec<Bars>, note: &str) -> Figure {
+    Figure {
+        title: title.to_owned(),
+        subtitle: subtitle.to_owned(),
+        columns: 1,
+        panels: panels.into_iter().map(Panel::Bars).collect(),
+        theirs: "the paper, where its text has a number".to_owned(),
+        note: note.to_owned(),
+    }
+}
+
+/// What all pages of applications say about the paper's systems.
+pub(crate) fn differences() -> Vec<String> {
+    vec![
+        "The paper gives ℓ(1) of its models, and no profiles: how much of it a batch shares is ours (SSD, GoogleNet and LeNet 75, 75 and 95 %; ResNet-50 and VGG as \
+         in the Symphony paper's Table 5), and so are absolute throughputs. Shares of the first bar are what to compare."
+            .to_owned(),
+        "Without overlap a batch takes 10 ms longer, once: the paper's pre-processing of a frame, by a pool of threads. The paper does not say how it grows with the \
+         batch."
+            .to_owned(),
+        "Nexus is the simulator's `nexus` with one frontend and the rates known; `− squishy packing` allocates GPUs as section 7.2 describes, `− early drop` lets the \
+         oldest request decide the batch until it is lost. Goodput asks 99 % of each pipeline."
+            .to_owned(),
+    ]
+}

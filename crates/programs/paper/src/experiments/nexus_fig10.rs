@@ -1,0 +1,64 @@
+//! The Nexus paper, Figure 10 (section 7.3.1): what each technique is worth in game analysis.
+
+use anyhow::Result;
+
+use super::nexus_apps::{
+    ALL, FIRST_LESS, NO_ED, NO_OL, OF_GAME, PRE_MS, REQUESTS_PER_FRAME, SYMPHONY, ablation, bars, differences, figure,
+    game, gpus, rows, share,
+};
+use crate::lab::Lab;
+use crate::report::{Comparison, Plot, Report, Table};
+
+/// The paper's throughputs in its text; those between are in the plot only.
+const THEIRS: [Option<f64>; 6] = [Some(4120.0), None, None, Some(2143.0), None, None];
+
+pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
+    let uniform = ablation(lab, &OF_GAME, REQUESTS_PER_FRAME, |case| game(lab, case, "uniform"))?;
+    // What early drop is worth where arrivals are less regular.
+    let drops = &OF_GAME[NO_ED - 1..=NO_ED];
+    let poisson = ablation(lab, drops, REQUESTS_PER_FRAME, |case| game(lab, case, "poisson"))?;
+    let mut table = Table::new(&["arrival", "case", "frames_per_s", "over_first"]);
+    rows(&mut table, "uniform", &OF_GAME, &uniform);
+    rows(&mut table, "poisson", drops, &poisson);
+    let words = |key, ours, unit| Comparison::words("nexus-fig10", key, ours, unit);
+    let over_nexus = uniform[SYMPHONY] / uniform[ALL].max(f64::MIN_POSITIVE);
+    Ok(Report {
+        plots: vec![Plot {
+            suffix: "",
+            figure: figure(
+                "Game analysis, one technique less at a time",
+                "Frames per second of which 99 % of the requests are in time",
+                vec![bars("Uniform arrivals", &OF_GAME, &uniform, &THEIRS)],
+                "The Nexus paper, Figure 10; Symphony is added.",
+            ),
+        }],
+        tables: vec![table],
+        comparisons: vec![
+            words("others_off", share(uniform[NO_ED], uniform[ALL]), ""),
+            words("ol", share(uniform[NO_ED], uniform[NO_OL]), "×"),
+            words("ed_uniform", share(uniform[NO_ED], uniform[NO_ED - 1]), ""),
+            words("ed_poisson", share(poisson[1], poisson[0]), ""),
+            Comparison::aim("symphony_over_nexus", "Symphony over Nexus", (1.0, f64::INFINITY), over_nexus, "×"),
+        ],
+        setup: format!(
+            "{} GPUs, SLO 50 ms, twenty games by Zipf-0.9; of each frame one icon (ResNet-50, 6.2 ms alone) and six numbers (LeNet, 0.1 ms alone), \
+             {PRE_MS} ms of pre-processing before each. With prefix batching the games have one queue per kind of model, whose batches run the last layer of \
+             each game; without it each has its own. {}; here {:.0} s.",
+            gpus(lab),
+            lab.words(),
+            lab.pick(10.0, 2.0)
+        ),
+        differences: [
+            differences(),
+            vec![
+                format!(
+                    "Without prefix batching {:.0} % are left here; the paper's plot has its bar. A frame is counted as a seventh of its requests, not by its last answer.",
+                    100.0 * share(uniform[FIRST_LESS], uniform[ALL]).unwrap_or_default()
+                ),
+                "Clipper and TF Serving, which the paper lets run ResNet alone, are not here; `− overlap` is what both lack.".to_owned(),
+            ],
+        ]
+        .concat(),
+        missing: Vec::new(),
+    })
+}

@@ -1,0 +1,58 @@
+//! The Nexus paper, Figure 11 (section 7.3.2): what each technique is worth in traffic monitoring, and what deferred
+//! queues make of the same pipeline.
+
+use anyhow::Result;
+
+use super::nexus_apps::{
+    ALL, DAY, FIRST_LESS, NO_ED, NO_OL, OF_TRAFFIC, PRE_MS, SYMPHONY, ablation, bars, differences, figure, gpus, rows,
+    share, traffic,
+};
+use crate::lab::Lab;
+use crate::report::{Comparison, Plot, Report, Table};
+
+/// The paper's throughputs in its text.
+pub(crate) const THEIRS: [Option<f64>; 6] = [Some(534.0), Some(433.0), None, Some(326.0), Some(216.0), None];
+
+pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
+    let found = ablation(lab, &OF_TRAFFIC, 1.0, |case| traffic(lab, case, &DAY))?;
+    let mut table = Table::new(&["scene", "case", "frames_per_s", "over_first"]);
+    rows(&mut table, DAY.key, &OF_TRAFFIC, &found);
+    let words = |key, ours, unit| Comparison::words("nexus-fig11", key, ours, unit);
+    let lost = share(found[FIRST_LESS], found[ALL]).map(|left| 1.0 - left);
+    let over_nexus = found[SYMPHONY] / found[ALL].max(f64::MIN_POSITIVE);
+    let what = "deferred stages (Symphony) over Nexus's own policy, same pipeline and GPUs";
+    Ok(Report {
+        plots: vec![Plot {
+            suffix: "",
+            figure: figure(
+                "Traffic monitoring, one technique less at a time",
+                "Frames per second of which 99 % are answered in time",
+                vec![bars("Non-rush hour", &OF_TRAFFIC, &found, &THEIRS)],
+                "The Nexus paper, Figure 11; Symphony is added.",
+            ),
+        }],
+        tables: vec![table],
+        comparisons: vec![
+            words("qa", lost, ""),
+            words("others_off", share(found[NO_ED], found[ALL]), ""),
+            words("ol", share(found[NO_OL], found[NO_ED]), ""),
+            Comparison::aim("deferred_over_nexus", what, (1.2, f64::INFINITY), over_nexus, "×"),
+        ],
+        setup: setup_words(lab),
+        differences: differences(),
+        missing: Vec::new(),
+    })
+}
+
+/// What this page and that of Figure 12 run.
+pub(crate) fn setup_words(lab: &Lab<'_>) -> String {
+    format!(
+        "{} GPUs, frames at uniform intervals, SLO 400 ms: SSD (47 ms alone) on each frame; per frame {} cars (GoogleNet, 4.2 ms alone) and {} faces (VGG-16) in \
+         the mean, Poisson; {PRE_MS} ms of pre-processing before each frame and each crop. `[[pipeline]]` in the simulator: Nexus splits the budget with \
+         2·ℓ(b) per batch, Symphony with ℓ(b) + b/R, without query analysis in halves. {}.",
+        gpus(lab),
+        DAY.cars,
+        DAY.faces,
+        lab.words()
+    )
+}

@@ -1,0 +1,53 @@
+//! The Nexus paper, Figure 12 (section 7.3.2): traffic monitoring in rush hour and outside.
+
+use anyhow::Result;
+
+use super::nexus_apps::{
+    ALL, DAY, NO_OL, OF_TRAFFIC, RUSH, SYMPHONY, ablation, bars, differences, figure, rows, share, traffic,
+};
+use super::nexus_fig11::{THEIRS, setup_words};
+use crate::lab::Lab;
+use crate::report::{Comparison, Plot, Report, Table};
+
+pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
+    let [day, rush] = [DAY, RUSH].map(|scene| ablation(lab, &OF_TRAFFIC, 1.0, |case| traffic(lab, case, &scene)));
+    let (day, rush) = (day?, rush?);
+    let mut table = Table::new(&["scene", "case", "frames_per_s", "over_first"]);
+    rows(&mut table, DAY.key, &OF_TRAFFIC, &day);
+    rows(&mut table, RUSH.key, &OF_TRAFFIC, &rush);
+    let words = |key, ours, unit| Comparison::words("nexus-fig12", key, ours, unit);
+    let over_nexus = rush[SYMPHONY] / rush[ALL].max(f64::MIN_POSITIVE);
+    let what = "rush hour: deferred stages (Symphony) over Nexus's own policy";
+    let theirs = [Some(264.0), None, None, None, None, None];
+    Ok(Report {
+        plots: vec![Plot {
+            suffix: "",
+            figure: figure(
+                "More objects, fewer frames",
+                "Frames per second of which 99 % are answered in time, outside of rush hour and in it",
+                vec![bars(DAY.label, &OF_TRAFFIC, &day, &THEIRS), bars(RUSH.label, &OF_TRAFFIC, &rush, &theirs)],
+                "The Nexus paper, Figure 12; Symphony is added.",
+            ),
+        }],
+        tables: vec![table],
+        comparisons: vec![
+            words("rush", share(rush[ALL], day[ALL]), ""),
+            words("benefit_day", share(day[ALL], day[NO_OL]), "×"),
+            words("benefit_rush", share(rush[ALL], rush[NO_OL]), "×"),
+            Comparison::aim("deferred_over_nexus", what, (1.2, f64::INFINITY), over_nexus, "×"),
+        ],
+        setup: format!("{} In rush hour {} cars and {} faces.", setup_words(lab), RUSH.cars, RUSH.faces),
+        differences: [
+            differences(),
+            vec![
+                "How many objects a frame has the paper does not say; here five times as many in rush hour, which sets how far throughput falls."
+                    .to_owned(),
+                "The paper's baselines are TF Serving and Clipper; ours is Nexus without any of the techniques, which its page of Figure 11 puts at 216 r/s beside \
+                 TF Serving's 227."
+                    .to_owned(),
+            ],
+        ]
+        .concat(),
+        missing: Vec::new(),
+    })
+}
