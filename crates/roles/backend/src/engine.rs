@@ -10,7 +10,7 @@ use symphony_executor::{
     EmulatedExecutor, ExecuteError, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace, Runtime, Stop, check_within,
 };
 use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
-use symphony_protocol::view::{ModelSource, ModelSpec};
+use symphony_protocol::view::ModelSpec;
 use symphony_types::LatencyProfile;
 
 use crate::gpu_time::{GAP_WITHIN, GpuTime};
@@ -178,7 +178,7 @@ impl Engine {
 impl OnnxEngine {
     /// Path and options of a model.
     fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
-        let ModelSource::Onnx(path) = &spec.source else {
+        let Some(path) = spec.source.onnx_path() else {
             return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
         };
         let options = OnnxOptions {
