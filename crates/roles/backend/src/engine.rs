@@ -92,6 +92,16 @@ impl Engine {
         }
     }
 
+    /// What runs ONNX files, if this is one that does.
+    pub(crate) const fn onnx(&self) -> Option<&OnnxEngine> {
+        match self {
+            Self::OrtCpu(onnx) | Self::OrtCuda(onnx, _) => Some(onnx),
+            Self::Emulated(_) | Self::CudaGemm(_) => None,
+            #[cfg(test)]
+            Self::Blocked(_) => None,
+        }
+    }
+
     /// The name in metrics and views: the engine in use, which may differ from the configured one.
     pub(crate) const fn label(&self) -> &'static str {
         match self {
@@ -177,7 +187,7 @@ impl Engine {
 
 impl OnnxEngine {
     /// Path and options of a model.
-    fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
+    pub(crate) fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
         let Some(path) = spec.source.onnx_path() else {
             return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
         };

@@ -55,6 +55,6 @@ impl FamilyFile {
     /// # Errors
     /// If it cannot be cut there, cannot be loaded, or answers otherwise in parts than whole.
     pub fn check(&self, runtime: &Runtime, trunk: CutDigest, options: &OnnxOptions) -> Result<(), FamilyError> {
-        FamilyExecutor::form_at(runtime, &[(&self.name, self.bytes.clone())], trunk, options).map(drop)
+        FamilyExecutor::form_at(runtime, &[(self.name.as_str(), self.bytes.clone())], trunk, options).map(drop)
     }
 }
