@@ -141,12 +141,14 @@ impl TrunkReports {
     }
 
     /// Answers a question on a thread that may block, alone among loads. Without cuts if there was nothing to find.
-    async fn answer(&self, spec: &ModelSpec, question: Question) -> Result<Vec<CutDigest>, String> {
-        let turn = Arc::clone(&self.loading).acquire_owned().await.ok();
+    fn answer(
+        &self,
+        spec: &ModelSpec,
+        question: Question,
+    ) -> impl Future<Output = Result<Vec<CutDigest>, String>> + use<> {
         let (onnx, spec, time) = (self.onnx.clone(), spec.clone(), self.times.first().cloned());
-        let kind = self.kinds.first().cloned().unwrap_or_default();
+        let (kind, turns) = (self.kinds.first().cloned().unwrap_or_default(), Arc::clone(&self.loading));
         let answer = move || {
-            let _turn = turn;
             let profile = spec.profiles.get(&kind).ok_or_else(|| format!("no profile for GPU kind `{kind}`"))?;
             let (path, options) = onnx.options(&spec, &profile.latency)?;
             let file = FamilyFile::read(&path).map_err(|error| error.to_string())?;
@@ -160,8 +162,15 @@ impl TrunkReports {
             }
             file.check(&onnx.runtime, cut, &options).map(|()| Vec::new()).map_err(|error| error.to_string())
         };
-        let answer = tokio::task::spawn_blocking(answer).await;
-        answer.unwrap_or_else(|error| Err(format!("it could not be looked at: {error}")))
+        async move {
+            let turn = turns.acquire_owned().await;
+            let answer = tokio::task::spawn_blocking(move || {
+                let answer = answer();
+                drop(turn);
+                answer
+            });
+            answer.await.unwrap_or_else(|error| Err(format!("it could not be looked at: {error}")))
+        }
     }
 
     fn report(&self, model: ModelId, cuts: &[CutDigest]) {
