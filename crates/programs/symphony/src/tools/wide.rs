@@ -33,15 +33,19 @@ fn models(view: &View) -> Vec<Vec<String>> {
         let kinds: Vec<_> = model.spec.profiles.keys().cloned().collect();
         let ready = model.holders.iter().filter(|(_, holder)| holder.state.is_ok());
         let ready: Vec<_> = ready.filter_map(|(id, _)| Some(view.backends.get(id)?.name.clone())).collect();
-        vec![kinds.join(","), ready.join(","), source(&model.spec.source), trunk(view, model)]
+        vec![
+            kinds.join(","),
+            ready.join(","),
+            source(&model.spec.source),
+            trunk(view, model).unwrap_or_else(|| "-".to_owned()),
+        ]
     });
     cells.collect()
 }
 
-/// The trunk that a model shares, and by how many models; a dash if it shares none.
-fn trunk(view: &View, model: &ModelView) -> String {
-    let shared = model.shared_trunk().map(|trunk| format!("{trunk} of {}", view.family_of(model).len()));
-    shared.unwrap_or_else(|| "-".to_owned())
+/// The trunk that a model shares, and by how many models; none if it shares none.
+pub(super) fn trunk(view: &View, model: &ModelView) -> Option<String> {
+    model.shared_trunk().map(|trunk| format!("{trunk} of {}", view.family_of(model).len()))
 }
 
 /// Where a model's weights are.
