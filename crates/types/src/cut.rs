@@ -57,7 +57,7 @@ mod tests {
         let mut hash = [0_u8; 32];
         (hash[0], hash[15], hash[16]) = (0x9a, 0x3f, 0xff);
         let digest = CutDigest::of(&hash);
-        assert_eq!((digest.get(), digest.to_string()), ((0x9a << 120) | 0x3f, "9a000000".to_owned()));
+        assert_eq!((digest.get(), digest.to_string()), ((0x9a_u128 << 120) | 0x3f, "9a000000".to_owned()));
         assert_eq!(CutDigest::new(digest.get()), digest);
     }
 

@@ -33,8 +33,8 @@ pub(crate) struct ModelLoadArgs {
     /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see
     /// the same folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones
     /// are ready.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "own_trunk", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
-          "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
+          "own_trunk", "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
     /// With --repository: the newest version gets so many per cent of the requests that name no version, step by step,
     /// before it gets all and old ones go; it is rolled back if it answers badly.
