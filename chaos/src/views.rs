@@ -296,6 +296,7 @@ mod tests {
                 subcluster: SubclusterId::new(subcluster),
                 moving: None,
                 holders: BTreeMap::new(),
+                trunk: None,
             };
             View {
                 backends: [(BackendId::new(1), backend)].into(),

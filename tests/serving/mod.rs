@@ -1,6 +1,7 @@
 //! Models are served to the clients that people have.
 
 mod digits_file;
+mod families;
 mod gpu_double;
 mod half_precision;
 mod live_and_simulated;

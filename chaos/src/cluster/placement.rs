@@ -97,7 +97,7 @@ mod tests {
                 value: RequestValue::ONE,
             };
             let subcluster = SubclusterId::new(at);
-            (ModelId::new(at), ModelView { spec, subcluster, moving: None, holders: BTreeMap::new() })
+            (ModelId::new(at), ModelView { spec, subcluster, moving: None, holders: BTreeMap::new(), trunk: None })
         };
         let mut view = View {
             models: [model("pool-1", 1), model("pool-2", 2)].into(),

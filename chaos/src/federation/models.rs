@@ -194,7 +194,7 @@ mod tests {
         };
         let (boot, subcluster, backend) = (BootId::new(1), SubclusterId::new(1), BackendId::new(1));
         let holders = [(backend, HolderView { boot, state: Ok(()) })].into();
-        let model = ModelView { spec, subcluster, moving: None, holders };
+        let model = ModelView { spec, subcluster, moving: None, holders, trunk: None };
         let host = BackendView { boot, up: true, subcluster, ..BackendView::default() };
         let (models, backends) = ([(ModelId::new(1), model)].into(), [(backend, host)].into());
         let there = Arc::new(View { models, backends, ..View::default() });

@@ -265,7 +265,8 @@ mod tests {
             value: RequestValue::ONE,
             transforms: Default::default(),
         };
-        let model = ModelView { spec, subcluster: SubclusterId::new(1), moving: None, holders: BTreeMap::new() };
+        let model =
+            ModelView { spec, subcluster: SubclusterId::new(1), moving: None, holders: BTreeMap::new(), trunk: None };
         let there = Arc::new(View { models: [(ModelId::new(1), model)].into(), ..View::default() });
         let empty = Arc::new(View::default());
         let begun = Instant::now();

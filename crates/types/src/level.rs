@@ -41,6 +41,9 @@ impl Level {
     /// The first level at which the state has policies of sub-clusters.
     pub const WITH_POLICIES: Self = Self(3);
 
+    /// The first level at which the state has cut points of models, and families of those that share a trunk.
+    pub const WITH_FAMILIES: Self = Self(3);
+
     /// The level of that number.
     #[must_use]
     pub const fn new(number: u16) -> Self {

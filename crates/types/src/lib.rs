@@ -3,6 +3,7 @@
 //! Everything here is pure data. No code here reads a clock or allocates unexpectedly, and every quantity carries its
 //! unit in its type or name.
 
+mod cut;
 mod duty;
 mod family_profile;
 mod gpu_class;
@@ -22,6 +23,7 @@ mod transforms;
 mod value;
 mod versioned_name;
 
+pub use cut::{CutDigest, MODEL_CUTS_MAX};
 pub use duty::{Duty, Member};
 pub use family_profile::{FamilyProfile, FamilyProfileError, SUFFIX_PROFILES_MAX, VARIANTS_MAX, VariantRows};
 pub use gpu_class::{GPU_CLASSES_MAX, GpuClass, GpuClasses};

@@ -121,6 +121,7 @@ async fn load(client: &mut Grpc<Channel>, name: &str, spec: u64, operation_id: S
         profiles: vec![profile],
         policy: Default::default(),
         value_thousandths: 1_000,
+        own_trunk: false,
         transforms: None,
     };
     match client.load_model(pb::LoadModelRequest { spec: Some(spec), operation_id }).await {

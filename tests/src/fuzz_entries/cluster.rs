@@ -5,7 +5,7 @@ use symphony_cluster_state::{
     Action, BackendRegistration, Backup, ClusterState, Command, GpuOffer, IDS_SKIPPED_MIN, LogEntry, NewGroup,
     NewReplica, NodeRegistration, Operation,
 };
-use symphony_types::{BackendId, BootId, Duty, Member, NodeId, OperationId, SubclusterId, Token};
+use symphony_types::{BackendId, BootId, CutDigest, Duty, Member, ModelId, NodeId, OperationId, SubclusterId, Token};
 
 use super::with_envelope_checksum;
 
@@ -125,6 +125,12 @@ fn commands() -> Vec<Command> {
         Command::CancelHandover { subcluster, since: 5 },
         Command::CedeLead { subcluster, token: Token::new(3), node: NodeId::new(1), boot: BootId::new(1), avoid: None },
         operate(4, Action::ChangeReplicas { add: Some(new), remove: Some(NodeId::new(2)) }),
+        Command::ReportCuts {
+            model: ModelId::new(1),
+            backend: BackendId::new(1),
+            boot: BootId::new(5),
+            cuts: vec![CutDigest::new(1), CutDigest::new(u128::MAX)],
+        },
     ]
 }
 

@@ -95,9 +95,13 @@ impl ClusterState {
             Command::PolicyFailed { subcluster, token, node, boot, why, avoid } => {
                 self.policy_failed(index, (*subcluster, *token), (*node, *boot), (*why, *avoid), effects)
             }
+            Command::ReportCuts { model, backend, boot, cuts } => {
+                self.report_cuts(*model, *backend, *boot, cuts, effects)
+            }
         };
         if outcome.is_ok() {
             self.advance_moves(index, effects);
+            self.refresh_families(effects);
         }
         if effects.iter().any(Effect::changes_plan) {
             self.epoch = next;

@@ -1,7 +1,9 @@
 //! Commands: what can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{BackendId, BootId, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, CutDigest, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token,
+};
 
 use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
 use crate::limits::COMMAND_BYTES_MAX;
@@ -165,6 +167,17 @@ pub enum Command {
         /// A replica that should not become leader if another one can.
         avoid: Option<NodeId>,
     },
+    /// A backend tells where a model that it loaded can be cut. From level 3 on.
+    ReportCuts {
+        /// The model.
+        model: ModelId,
+        /// The backend.
+        backend: BackendId,
+        /// The backend's boot id.
+        boot: BootId,
+        /// What it computes up to each cut point, the shallowest first; none if it has to be served whole.
+        cuts: Vec<CutDigest>,
+    },
 }
 
 /// The result of the epoch loop.
@@ -324,6 +337,7 @@ impl Command {
             Self::ForgetFrontend { .. } => "forget_frontend",
             Self::KnowPolicies { .. } => "know_policies",
             Self::PolicyFailed { .. } => "policy_failed",
+            Self::ReportCuts { .. } => "report_cuts",
         }
     }
 
@@ -349,7 +363,8 @@ impl Command {
             | Self::FinishMove { .. }
             | Self::CancelMove { .. }
             | Self::ForgetFrontend { .. }
-            | Self::KnowPolicies { .. } => {}
+            | Self::KnowPolicies { .. }
+            | Self::ReportCuts { .. } => {}
         }
         self
     }

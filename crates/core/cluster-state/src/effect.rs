@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, CutDigest, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token,
+};
 
 use crate::epoch_plan::WantedMove;
 use crate::moves::MoveTrigger;
@@ -86,6 +88,12 @@ pub enum Effect {
     PolicySet { subcluster: SubclusterId, name: String, policy: String },
     /// The policy of a sub-cluster has ended a lead by its fault, and decides nothing more.
     PolicyFailed { subcluster: SubclusterId, name: String, policy: String, node: NodeId, why: PolicyFailure },
+    /// A backend told where a model can be cut.
+    CutsReported { model: ModelId, name: String, backend: BackendId, cuts: u64 },
+    /// A model shares its trunk with others of its sub-cluster.
+    FamilyJoined { model: ModelId, name: String, trunk: CutDigest },
+    /// A model does not share that trunk any more.
+    FamilyLeft { model: ModelId, name: String, trunk: CutDigest },
 }
 
 impl Effect {
@@ -140,13 +148,27 @@ impl Effect {
             | Self::LevelRaised { .. }
             | Self::PoliciesKnown { .. }
             | Self::PolicySet { .. }
-            | Self::PolicyFailed { .. } => None,
+            | Self::PolicyFailed { .. }
+            | Self::CutsReported { .. }
+            | Self::FamilyJoined { .. }
+            | Self::FamilyLeft { .. } => None,
         }
     }
 
-    /// Whether the effect is an event for operators; a line per GPU would evict all others from the ring.
+    /// The model that may share with others than before, if the effect says that one may.
+    pub(crate) const fn bears_on_family_of(&self) -> Option<ModelId> {
+        match self {
+            Self::CutsReported { model, .. }
+            | Self::ModelUnloaded { model, .. }
+            | Self::ModelSwitched { model, .. } => Some(*model),
+            _ => None,
+        }
+    }
+
+    /// Whether the effect is an event for operators; a line per GPU, or per model and backend, would evict all others
+    /// from the ring.
     pub(crate) const fn is_notable(&self) -> bool {
-        !matches!(self, Self::GpuBound { .. } | Self::GpuReleased { .. })
+        !matches!(self, Self::GpuBound { .. } | Self::GpuReleased { .. } | Self::CutsReported { .. })
     }
 }
 
@@ -217,6 +239,11 @@ impl fmt::Display for Effect {
                 let why = why.words();
                 write!(f, "policy {policy} of sub-cluster {name} {why} on {node}: each model has its own policy now")
             }
+            Self::CutsReported { name, backend, cuts, .. } => {
+                write!(f, "model {name} has {cuts} cut points by the word of {backend}")
+            }
+            Self::FamilyJoined { name, trunk, .. } => write!(f, "model {name} shares the trunk {trunk}"),
+            Self::FamilyLeft { name, trunk, .. } => write!(f, "model {name} shares the trunk {trunk} no more"),
         }
     }
 }

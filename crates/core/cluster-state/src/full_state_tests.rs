@@ -8,7 +8,8 @@ use rkyv::ser::allocator::ArenaHandle;
 use rkyv::util::AlignedVec;
 use rkyv::{Serialize, rancor};
 use symphony_types::{
-    BackendId, BootId, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId, Transforms,
+    BackendId, BootId, CutDigest, Level, MODEL_CUTS_MAX, ModelId, NodeId, OperationId, RequestValue, Signature,
+    SubclusterId, Transforms,
 };
 
 use crate::command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
@@ -146,6 +147,16 @@ fn failed(model: ModelId, backend: BackendId, boot: BootId) -> Command {
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
+/// All models of a sub-cluster share their shallowest cut point.
+fn cuts(model: ModelId, home: SubclusterId, backend: BackendId) -> Command {
+    let of = |depth: usize| match depth {
+        0 => u128::from(home.get()),
+        _ => (u128::from(model.get()) << 64) + depth as u128,
+    };
+    let cuts = (0..MODEL_CUTS_MAX).map(|depth| CutDigest::new(of(depth))).collect();
+    Command::ReportCuts { model, backend, boot: BootId::new(2), cuts }
+}
+
 /// A plan whose moves are all cancelled at once with long reasons: they lead to a backend with GPUs for which no model
 /// has a profile.
 fn plan(state: &ClusterState, to: SubclusterId, round: usize) -> Command {
@@ -250,6 +261,13 @@ impl Filling {
             let backend = BackendId::new((number * SERVING + home(0)) as u32 + 1);
             filling.done(&failed(id, backend, BootId::new(2)));
         }
+        // Below level 3 a state has no trunks.
+        filling.done(&operate(8 * MODELS_MAX, Action::RaiseLevel { level: Level::NEWEST }));
+        let models: Vec<_> = filling.state.models.iter().map(|(&id, model)| (id, model.subcluster)).collect();
+        for (model, home) in models {
+            let backend = by_home[home.get() as usize][0].0;
+            filling.done(&cuts(model, home, backend));
+        }
         filling
     }
 }
@@ -271,6 +289,8 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
     assert_eq!((state.models.len(), state.operations.len()), (MODELS_MAX, OPERATIONS_KEPT));
     assert_eq!(state.models.values().map(|model| model.spec.weight_bytes()).sum::<usize>(), MODEL_BYTES_TOTAL_MAX);
     assert_eq!(reasons.count(), PLANS_KEPT * PLAN_MOVES_MAX, "every move was given up with a long reason");
+    let shared = state.trunks.values().filter(|trunk| trunk.shared.is_some() && trunk.cuts.len() == MODEL_CUTS_MAX);
+    assert_eq!(shared.count(), MODELS_MAX, "every model shares a trunk");
     // The isolated backend has no models.
     assert_eq!(holders, HOLDERS_MAX - MODELS_EACH);
 
@@ -284,6 +304,7 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
         ("frontends", bytes_of(&filling.state.frontends)),
         ("operations", bytes_of(&filling.state.operations)),
         ("plans", bytes_of(&filling.state.plans)),
+        ("trunks", bytes_of(&filling.state.trunks)),
         ("sub-clusters", bytes_of(&filling.state.subclusters)),
     ] {
         println!("{part}: {:.1} MiB", bytes as f64 / f64::from(1 << 20));

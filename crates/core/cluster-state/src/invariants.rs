@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use symphony_policy::POLICY_TEXT_BYTES_MAX;
-use symphony_types::{Invariant, Token};
+use symphony_types::{CutDigest, Invariant, MODEL_CUTS_MAX, SubclusterId, Token};
 
 use crate::epoch_plan::{Moved, PlanStatus};
 use crate::limits::{
@@ -50,6 +50,7 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     traffic_goes_to_versions(state)?;
     level_is_known(state)?;
     policies_are_of_subclusters(state)?;
+    trunks_are_shared(state)?;
     within_limits(state)
 }
 
@@ -275,6 +276,28 @@ fn policies_are_of_subclusters(state: &ClusterState) -> Result<(), Violation> {
     }
     match state.policies_known.iter().find(|(_, names)| names.len() > POLICIES_KNOWN_MAX) {
         Some((node, names)) => broken(Invariant::S5, format!("{node} adds {} policies", names.len())),
+        None => Ok(()),
+    }
+}
+
+/// Whoever shares a trunk has it, and shares it with another model of its sub-cluster.
+fn trunks_are_shared(state: &ClusterState) -> Result<(), Violation> {
+    let mut families: BTreeMap<(SubclusterId, CutDigest), usize> = BTreeMap::new();
+    for (id, trunk) in &state.trunks {
+        let Some(model) = state.models.get(id) else {
+            return broken(Invariant::S5, format!("{id} has a trunk and is not loaded"));
+        };
+        if trunk.cuts.len() > MODEL_CUTS_MAX || trunk.shared.is_some_and(|shared| !trunk.cuts.contains(&shared)) {
+            return broken(Invariant::S5, format!("{id} shares {:?} of {} cut points", trunk.shared, trunk.cuts.len()));
+        }
+        if let Some(shared) = trunk.shared {
+            *families.entry((model.subcluster, shared)).or_default() += 1;
+        }
+    }
+    match families.into_iter().find(|(_, members)| *members < 2) {
+        Some(((subcluster, trunk), _)) => {
+            broken(Invariant::S5, format!("one model alone shares {trunk} on {subcluster}"))
+        }
         None => Ok(()),
     }
 }

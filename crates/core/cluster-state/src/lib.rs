@@ -12,6 +12,7 @@ mod cost;
 mod duties;
 mod effect;
 mod epoch_plan;
+mod families;
 mod frontends;
 #[cfg(test)]
 mod full_state_tests;
@@ -41,6 +42,7 @@ pub use command::{
 pub use cost::MoveCost;
 pub use effect::Effect;
 pub use epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
+pub use families::Trunk;
 pub use handover::LeadTransfer;
 pub use invariants::{Violation, check, check_step};
 pub use lead_report::{CEDE_WITHIN, LeadReport, LeadReportAction, LeadReportInput, LeadReporter};

@@ -11,7 +11,7 @@ use crate::operation::Changes;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, Gpu, Holder, HolderState, Model};
-use symphony_replicated::ModelSpec;
+use symphony_replicated::{ModelSource, ModelSpec};
 
 /// Memory that the models of a sub-cluster need on one GPU: all of them loaded, and one of them running.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +66,9 @@ impl ClusterState {
                 what: "bytes of model specifications".into(),
                 max: MODEL_BYTES_TOTAL_MAX as u64,
             });
+        }
+        if matches!(spec.source, ModelSource::OnnxUnshared(_)) {
+            self.has_families("spec.own_trunk")?;
         }
         self.check_models_fit(subcluster, &spec)?;
 

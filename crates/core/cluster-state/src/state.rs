@@ -6,6 +6,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, ModelId, NodeId, SubclusterId, Token};
 
 use crate::epoch_plan::EpochPlan;
+use crate::families::Trunk;
 use crate::moves::{BackendMove, ModelMove};
 use crate::policies::SubclusterPolicy;
 use crate::reply::Outcome;
@@ -39,6 +40,8 @@ pub struct ClusterState {
     pub(crate) policies: BTreeMap<SubclusterId, SubclusterPolicy>,
     /// The policies that the programs of replicas add, by name.
     pub(crate) policies_known: BTreeMap<NodeId, Vec<String>>,
+    /// Where loaded models can be cut, and which of them share a trunk.
+    pub(crate) trunks: BTreeMap<ModelId, Trunk>,
 }
 
 /// The state as an older version has it, and how what is missing there begins.
@@ -84,11 +87,12 @@ state_of_version! {
         level: Level::new(1),
         policies: BTreeMap::new(),
         policies_known: BTreeMap::new(),
+        trunks: BTreeMap::new(),
     }
 }
 
 state_of_version! {
-    /// The state as version 10 has it, which knows no policies of sub-clusters.
+    /// The state as version 10 has it, which knows neither policies of sub-clusters nor trunks.
     StateOfVersion10 {
         applied_index: u64,
         epoch: Epoch,
@@ -107,6 +111,7 @@ state_of_version! {
     } and {
         policies: BTreeMap::new(),
         policies_known: BTreeMap::new(),
+        trunks: BTreeMap::new(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use symphony_policy::{POLICY_TEXT_BYTES_MAX, is_policy_name};
 use symphony_replicated::InvalidField;
 use symphony_replicated::fields::{address, count, invalid, name, text};
-use symphony_types::{BootId, Level, NodeId};
+use symphony_types::{BootId, Level, MODEL_CUTS_MAX, NodeId};
 
 use crate::command::{Command, PlanProposal};
 use crate::limits::{
@@ -63,6 +63,14 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
             match names.iter().find(|name| !is_policy_name(name)) {
                 Some(name) => Err(invalid("names", &format!("{name:?}; expected names of policies"))),
                 None => Ok(()),
+            }
+        }
+        Command::ReportCuts { boot: life, cuts, .. } => {
+            boot(*life)?;
+            count("cuts", cuts.len(), 0..=MODEL_CUTS_MAX)?;
+            match cuts.iter().collect::<BTreeSet<_>>().len() == cuts.len() {
+                true => Ok(()),
+                false => Err(invalid("cuts", "one twice; expected each once")),
             }
         }
         Command::ProposePlan(proposal) => plan(proposal),

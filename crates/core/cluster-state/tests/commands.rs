@@ -1,5 +1,7 @@
 //! Backends, frontends and models: what each command answers and changes, exactly.
 
+#[path = "commands/families.rs"]
+mod families;
 mod scene;
 
 use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};

@@ -4,10 +4,10 @@
 
 mod scene;
 
-use scene::{Scene, backend, backend_down, frontend, node, node_down, operation, report, spec};
+use scene::{Scene, backend, backend_down, cuts, frontend, node, node_down, operation, report, spec};
 use symphony_cluster_state::{
-    Action, ClusterState, Command, HolderState, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome,
-    PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
+    Action, ClusterState, Command, HolderState, KindProfile, LeftAlone, LogEntry, ModelSource, ModelSpec, Moved,
+    NewReplica, Outcome, PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
 use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::{
@@ -58,7 +58,18 @@ fn history(level: Level) -> Vec<Command> {
         let policy =
             |subcluster: &str, policy: &str| Action::SetPolicy { subcluster: subcluster.into(), policy: policy.into() };
         let names = vec!["house".into(), "yard".into()];
+        let from = |name: &str, source: fn(String) -> ModelSource| {
+            let small = KindProfile { latency_ns: vec![1_000], static_memory_bytes: 10, dynamic_memory_bytes: 1 };
+            let mut spec = ModelSpec { source: source(format!("{name}.onnx")), ..spec(name, "s", &["cpu", "gpu"]) };
+            spec.profiles.values_mut().for_each(|profile| profile.clone_from(&small));
+            spec
+        };
         commands.extend([
+            asked(15, Action::LoadModel(from("alone", ModelSource::OnnxUnshared))),
+            asked(16, Action::LoadModel(from("left", ModelSource::Onnx))),
+            asked(17, Action::LoadModel(from("right", ModelSource::Onnx))),
+            cuts(4, 1, 1, &[3, 1 << 100, 7]),
+            cuts(5, 1, 1, &[3, 1 << 100, 8]),
             Command::KnowPolicies { node: NodeId::new(1), boot: BootId::new(10), names },
             asked(14, policy("t", "{ name = \"house\", rooms = 3 }")),
             Command::PolicyFailed {
@@ -323,6 +334,7 @@ fn every_command_and_every_part_of_the_state_is_there() {
     part("frontends", state.frontends().values().all(|f| f.standing.leaving));
     part("models", state.models().values().any(|m| !m.holders.is_empty()));
     part("policies", !state.policies().is_empty());
+    part("trunks", state.trunks().values().filter(|trunk| trunk.shared.is_some()).count() == 2);
     part("events", !state.events().is_empty());
     part("operations", state.operations().iter().any(|kept| kept.outcome.is_err()));
 }

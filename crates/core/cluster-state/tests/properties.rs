@@ -9,7 +9,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
-    Action, Applied, ClusterState, Command, HolderState, LeadTransfer, ModelSpec, Moved, POLICY_OF_MODELS,
+    Action, Applied, ClusterState, Command, HolderState, LeadTransfer, ModelSource, ModelSpec, Moved, POLICY_OF_MODELS,
     PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, WantedMove, check, check_step, decode_outcome,
     encode_outcome,
 };
@@ -27,7 +27,9 @@ const POLICIES: [&str; 4] = [
 
 fn loaded(id: u64, name: &str, subcluster: &str, kinds: &[&str]) -> Command {
     let policy = POLICIES[id as usize % POLICIES.len()].parse().unwrap();
-    Command::Operate(operation(id, Action::LoadModel(ModelSpec { policy, ..scene::spec(name, subcluster, kinds) })))
+    let source = if id % 3 == 0 { ModelSource::Emulated } else { ModelSource::Onnx("m.onnx".into()) };
+    let spec = ModelSpec { policy, source, ..scene::spec(name, subcluster, kinds) };
+    Command::Operate(operation(id, Action::LoadModel(spec)))
 }
 
 /// Few names and few lives, so that commands meet each other.
@@ -63,6 +65,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         4 => any_move(),
         4 => any_step_of_a_plan(),
         2 => any_about_policies(),
+        3 => any_cuts(),
     ];
     (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
         Some(proposer) => command.avoiding(NodeId::new(proposer)),
@@ -91,6 +94,13 @@ fn any_about_policies() -> impl Strategy<Value = Command> {
             Command::PolicyFailed { subcluster, token, node, boot, why, avoid: None }
         }),
     ]
+}
+
+/// Few cut points, so that models share some; of models that are loaded or not.
+fn any_cuts() -> impl Strategy<Value = Command> {
+    let found = prop::sample::subsequence(vec![1_u128, 2, 3, 4], 0..=4);
+    (1_u32..8, 1_u32..4, 0_u64..4, found)
+        .prop_map(|(model, backend, boot, found)| scene::cuts(model, backend, boot, &found))
 }
 
 /// Plans, and what makes their moves go on or end. Epochs are few, as are the indexes at which moves begin.

@@ -19,6 +19,19 @@ pub enum ModelSource {
     Onnx(String),
     /// No file: the emulated executor takes the profile's time.
     Emulated,
+    /// As `Onnx`, of a model that shall share its trunk with no other one. From level 3 of a cluster on.
+    OnnxUnshared(String),
+}
+
+impl ModelSource {
+    /// The path of its file, if it has one.
+    #[must_use]
+    pub fn onnx_path(&self) -> Option<&str> {
+        match self {
+            Self::Onnx(path) | Self::OnnxUnshared(path) => Some(path),
+            Self::Emulated => None,
+        }
+    }
 }
 
 /// A model on one kind of GPU.
@@ -87,7 +100,7 @@ impl ModelSpec {
         let signature: usize = self.signature.inputs.iter().chain(&self.signature.outputs).map(tensor).sum();
         let profile = |(kind, p): (&String, &KindProfile)| PER_LIST + kind.len() + 8 * p.latency_ns.len();
         let profiles: usize = self.profiles.iter().map(profile).sum();
-        let source = if let ModelSource::Onnx(path) = &self.source { path.len() } else { 0 };
+        let source = self.source.onnx_path().map_or(0, str::len);
         let labels = |(output, labels): (&String, &Vec<String>)| PER_LIST + output.len() + 16 * labels.len();
         let labels: usize = self.transforms.labels.iter().map(labels).sum();
         let image = if self.transforms.image.is_some() { 4 * PER_LIST } else { 0 };
@@ -116,7 +129,7 @@ fn model(spec: &ModelSpec) -> Result<(), InvalidField> {
     if spec.slo_ns == 0 {
         return Err(invalid("spec.slo_ns", "0; expected a positive time"));
     }
-    if let ModelSource::Onnx(path) = &spec.source {
+    if let Some(path) = spec.source.onnx_path() {
         text("spec.onnx_path", path, 0..=PATH_BYTES_MAX)?;
         if path.is_empty() {
             return Err(invalid("spec.onnx_path", "empty; expected a path that every backend can read"));

@@ -25,7 +25,7 @@ mod wait;
 
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
-pub use family::{FamilyError, FamilyExecutor, FamilyRunError, Segment};
+pub use family::{FAMILY_FILE_BYTES_MAX, FamilyError, FamilyExecutor, FamilyFile, FamilyRunError, Segment};
 pub use files::{check_within, open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.
 pub use half::f16;

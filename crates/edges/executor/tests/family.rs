@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use symphony_executor::{
-    BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyRunError, ModelExecutor, OnnxExecutor, OnnxOptions,
-    Runtime, Segment, load_runtime,
+    BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyFile, FamilyRunError, ModelExecutor, OnnxExecutor,
+    OnnxOptions, Runtime, Segment, load_runtime,
 };
 use symphony_onnx_graph::onnx::TypeProto;
 use symphony_onnx_graph::onnx::type_proto::{Tensor, Value};
@@ -167,4 +167,30 @@ fn bytes_of_parts() -> u64 {
     let split = models.iter().zip(cuts).map(|(model, cut)| model.split(&cut.value, Some(tensor.clone())).unwrap());
     let sizes: Vec<_> = split.map(|(trunk, suffix)| (trunk.len() as u64, suffix.len() as u64)).collect();
     sizes[0].0 + sizes.iter().map(|size| size.1).sum::<u64>()
+}
+
+#[test]
+fn the_file_of_a_head_tells_where_it_can_be_cut_and_is_checked_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |number: u32, trunk: u64| {
+        let path = dir.path().join(format!("{number}-{trunk}.onnx"));
+        std::fs::write(&path, bytes(number, trunk)).unwrap();
+        FamilyFile::read(&path).unwrap()
+    };
+    let (one, two, stranger) = (file(1, 1), file(2, 1), file(1, 7));
+    let (cuts, others) = (one.cuts().unwrap(), two.cuts().unwrap());
+    let shared = *cuts.iter().rev().find(|cut| others.contains(cut)).unwrap();
+    assert!(!stranger.cuts().unwrap().contains(&shared));
+    let cannot = FamilyFile::read(dir.path()).unwrap_err().to_string();
+    assert!(cannot.contains("cannot be taken apart") && cannot.contains("expected a regular file"), "{cannot}");
+    std::fs::write(dir.path().join("none.onnx"), "no model").unwrap();
+    let none = FamilyFile::read(&dir.path().join("none.onnx")).unwrap();
+    assert!(matches!(none.cuts(), Err(FamilyError::Graph { .. })));
+
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let options = OnnxOptions { batch_max: 8, ..OnnxOptions::default() };
+    assert_eq!(one.check(&runtime, shared, &options), Ok(()));
+    assert_eq!(two.check(&runtime, shared, &options), Ok(()));
+    let other = stranger.check(&runtime, shared, &options).unwrap_err();
+    assert!(matches!(other, FamilyError::OtherTrunk { .. }), "{other}");
 }

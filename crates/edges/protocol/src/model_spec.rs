@@ -9,6 +9,7 @@ impl From<ModelSpec> for state::ModelSpec {
     fn from(spec: ModelSpec) -> Self {
         let source = match spec.source {
             ModelSource::Onnx(path) => state::ModelSource::Onnx(path),
+            ModelSource::OnnxUnshared(path) => state::ModelSource::OnnxUnshared(path),
             ModelSource::Emulated => state::ModelSource::Emulated,
         };
         let profiles = spec.profiles.into_iter().map(|(kind, profile)| {
@@ -44,9 +45,9 @@ impl TryFrom<pb::ModelSpec> for state::ModelSpec {
 
 impl From<&state::ModelSpec> for pb::ModelSpec {
     fn from(spec: &state::ModelSpec) -> Self {
-        let source = match &spec.source {
-            state::ModelSource::Onnx(path) => pb::model_spec::Source::OnnxPath(path.clone()),
-            state::ModelSource::Emulated => pb::model_spec::Source::Emulated(true),
+        let source = match spec.source.onnx_path() {
+            Some(path) => pb::model_spec::Source::OnnxPath(path.to_owned()),
+            None => pb::model_spec::Source::Emulated(true),
         };
         let profiles = spec.profiles.iter().map(|(kind, profile)| pb::Profile {
             gpu_kind: kind.clone(),
@@ -64,6 +65,7 @@ impl From<&state::ModelSpec> for pb::ModelSpec {
             profiles: profiles.collect(),
             policy: spec.policy.to_string(),
             value_thousandths: spec.value.thousandths(),
+            own_trunk: matches!(spec.source, state::ModelSource::OnnxUnshared(_)),
             transforms: crate::transforms::to_pb(&spec.transforms),
         }
     }
@@ -96,6 +98,15 @@ mod tests {
             value: RequestValue::from_thousandths(2_500).unwrap(),
         };
         assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&spec)), Ok(spec.clone()));
+        let unshared = state::ModelSpec { source: state::ModelSource::OnnxUnshared("m.onnx".into()), ..spec.clone() };
+        assert_eq!(state::ModelSpec::try_from(pb::ModelSpec::from(&unshared)), Ok(unshared));
+        let emulated = pb::ModelSpec {
+            source: Some(pb::model_spec::Source::Emulated(true)),
+            own_trunk: true,
+            ..pb::ModelSpec::from(&spec)
+        };
+        let refused = state::ModelSpec::try_from(emulated).unwrap_err().to_string();
+        assert!(refused.contains("model `m`: own_trunk"), "{refused}");
 
         let with = |policy: &str| {
             state::ModelSpec::try_from(pb::ModelSpec { policy: policy.into(), ..pb::ModelSpec::from(&spec) })

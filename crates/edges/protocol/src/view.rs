@@ -16,6 +16,7 @@ mod node;
 mod operation;
 mod subcluster;
 mod traffic;
+mod trunk;
 
 pub use advice::{AdviceView, DriftView, FleetAdviceView, FleetChoiceView, KindAdviceView, SlowGpuView};
 pub use backend::{BackendView, GpuView};
@@ -32,6 +33,7 @@ pub use node::NodeView;
 pub use operation::OperationView;
 pub use subcluster::{PolicyView, SubclusterView, SuccessorView};
 pub use symphony_cluster_state::{Shadow, TRAFFIC_VERSIONS_MAX, Traffic};
+pub use trunk::{TrunkView, cuts_from_pb, cuts_to_pb};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -28,8 +28,10 @@ pub mod parameters {
     pub const VALUE: &str = "value";
     /// Name of the sub-cluster; the only one if not given.
     pub const SUBCLUSTER: &str = "subcluster";
+    /// `true` if it is to share its trunk with no other model; `false` if not given.
+    pub const OWN_TRUNK: &str = "own_trunk";
     /// All of them.
-    pub const ALL: [&str; 6] = [SLO_MS, PROFILE, TRANSFORMS, POLICY, VALUE, SUBCLUSTER];
+    pub const ALL: [&str; 7] = [SLO_MS, PROFILE, TRANSFORMS, POLICY, VALUE, SUBCLUSTER, OWN_TRUNK];
 }
 
 /// The model's file, unless the configuration says otherwise.
@@ -64,6 +66,8 @@ pub struct ModelConfig {
     pub value: RequestValue,
     /// Name of its sub-cluster; empty for the only one.
     pub subcluster: String,
+    /// Whether it is to share its trunk with no other model.
+    pub own_trunk: bool,
     /// Fields of the file that have no effect here, as text.
     pub notes: Vec<String>,
 }
@@ -154,6 +158,7 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         value: said.value(&policy)?,
         policy,
         subcluster: said.text(parameters::SUBCLUSTER).to_owned(),
+        own_trunk: said.own_trunk()?,
         notes: config
             .dynamic_batching
             .map_or(Ok(notes.clone()), |batching| dynamic_batching(batching, batch_max, slo, notes))?,
@@ -459,6 +464,15 @@ impl Parameters {
         let Some(text) = self.0.get(parameters::POLICY) else { return Ok(ModelPolicy::default()) };
         let field = || format!("parameters[\"{}\"]", parameters::POLICY);
         text.parse().or_else(|error| refuse(field(), format!("is `{text}`: {error}")))
+    }
+
+    fn own_trunk(&self) -> Checked<bool> {
+        let key = parameters::OWN_TRUNK;
+        match self.text(key) {
+            "" | "false" => Ok(false),
+            "true" => Ok(true),
+            text => refuse(format!("parameters[\"{key}\"]"), format!("is `{text}`; expected true or false")),
+        }
     }
 
     fn file(&self, key: &str) -> Checked<Option<String>> {

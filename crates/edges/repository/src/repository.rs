@@ -107,7 +107,8 @@ fn spec(root: &Path, name: &str, version: u64, config: &ModelConfig) -> Result<M
             // Backends read it themselves; this check reports an error early.
             open_regular(&path).map_err(|source| RepositoryError::Io { path, source })?;
             // Where a backend finds it is the backend's to know: the path begins at the repository.
-            ModelSource::Onnx(format!("{name}/{folder}/{file}"))
+            let path = format!("{name}/{folder}/{file}");
+            if config.own_trunk { ModelSource::OnnxUnshared(path) } else { ModelSource::Onnx(path) }
         }
     };
     // A version's own, or else the model's.

@@ -398,8 +398,13 @@ mod tests {
             let holder =
                 |state: Result<(), &str>| (BACKEND, HolderView { boot: BOOT, state: state.map_err(str::to_owned) });
             let spec = ModelSpec { subcluster: "s".into(), ..spec(name) };
-            let model =
-                ModelView { spec, subcluster: HOME, moving: None, holders: state.map(holder).into_iter().collect() };
+            let model = ModelView {
+                spec,
+                subcluster: HOME,
+                moving: None,
+                holders: state.map(holder).into_iter().collect(),
+                trunk: None,
+            };
             (ModelId::new(index as u32), model)
         };
         let backend = BackendView {

@@ -48,6 +48,10 @@ fn the_latest_version_is_what_is_asked_for() {
     assert_eq!((version, spec.name.as_str()), (10, "m@10"), "in the order of numbers, and no folder of another name");
     assert_eq!(spec.source, ModelSource::Onnx("m/10/model.onnx".into()), "as it is called within the repository");
     assert_eq!((spec.slo, spec.signature.clone()), (Nanos::from_millis(50), profile(1.0).signature));
+    let own = format!("{CONFIG}\nparameters {{ key: \"own_trunk\" value {{ string_value: \"true\" }} }}\n");
+    write_model(dir.path(), "own", &own, &["1"]);
+    let unshared = self::model(dir.path(), "own").unwrap();
+    assert_eq!(unshared.versions[&1].source, ModelSource::OnnxUnshared("own/1/model.onnx".into()));
     let kind = &spec.profiles["cpu"];
     assert_eq!((kind.latency.batch_max(), kind.static_memory_bytes), (8, 7), "max_batch_size ends the profile");
     assert_eq!(kind.latency.latency(8), Nanos::from_millis(13));

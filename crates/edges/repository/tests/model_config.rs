@@ -131,6 +131,7 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
             "parameters [ { key: \"value\" value { string_value: \"2\" } }, { key: \"policy\" value { string_value: \"symphony\" } } ]".into(),
             "is 2; expected policy `auto` or one with shed",
         ),
+        ("parameters { key: \"own_trunk\" value { string_value: \"no\" } }".into(), "is `no`; expected true or false"),
         ("parameters { key: \"value\" value { string_value: \"NaN\" } }".into(), "is NaN; expected a number"),
         ("parameters { key: \"profile\" value { string_value: \"/etc/x\" } }".into(), "`/etc/x`; expected the name"),
         (

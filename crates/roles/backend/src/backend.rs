@@ -29,6 +29,7 @@ use crate::model_states::{ModelState, ModelStates};
 use crate::pace_file;
 use crate::plan_intake::{BackendIdentity, PlanIntake};
 use crate::stay_registered::stay_registered;
+use crate::trunk_reports::TrunkReports;
 
 /// How long registration may take: a cluster that starts together elects its leader first.
 pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
@@ -195,6 +196,13 @@ impl Backend {
         let leaders = Incoming::new(listener, net, EXEC);
         tokio::spawn(accept_leaders(leaders, events.clone(), ended.clone()));
         let kinds: Vec<_> = request.gpus.iter().map(|gpu| gpu.kind.clone()).collect();
+        let loading = Arc::new(Semaphore::new(1));
+        if let Some(onnx) = engine.onnx().cloned() {
+            let (loading, control, view) = (Arc::clone(&loading), control.clone(), view.clone());
+            let (identity, kinds, times) = (identity.clone(), kinds.clone(), times.clone());
+            let reports = TrunkReports { identity, kinds, times, loading, onnx, control, view };
+            tokio::spawn(reports.run(ended.clone()));
+        }
         let loader = ModelLoader {
             identity: identity.clone(),
             kinds: kinds.clone(),
@@ -203,7 +211,7 @@ impl Backend {
             engine,
             counts: Arc::clone(&counts),
             model_states: Arc::clone(&model_states),
-            loading: Arc::new(Semaphore::new(1)),
+            loading,
             meter: Arc::default(),
             control: control.clone(),
             view: view.clone(),

@@ -10,7 +10,7 @@ use symphony_executor::{
     EmulatedExecutor, ExecuteError, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace, Runtime, Stop, check_within,
 };
 use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
-use symphony_protocol::view::{ModelSource, ModelSpec};
+use symphony_protocol::view::ModelSpec;
 use symphony_types::LatencyProfile;
 
 use crate::gpu_time::{GAP_WITHIN, GpuTime};
@@ -89,6 +89,16 @@ impl Engine {
             Self::OrtCpu(_) | Self::OrtCuda(..) | Self::CudaGemm(_) => true,
             #[cfg(test)]
             Self::Blocked(_) => false,
+        }
+    }
+
+    /// What runs ONNX files, if this is one that does.
+    pub(crate) const fn onnx(&self) -> Option<&OnnxEngine> {
+        match self {
+            Self::OrtCpu(onnx) | Self::OrtCuda(onnx, _) => Some(onnx),
+            Self::Emulated(_) | Self::CudaGemm(_) => None,
+            #[cfg(test)]
+            Self::Blocked(_) => None,
         }
     }
 
@@ -177,8 +187,8 @@ impl Engine {
 
 impl OnnxEngine {
     /// Path and options of a model.
-    fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
-        let ModelSource::Onnx(path) = &spec.source else {
+    pub(crate) fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
+        let Some(path) = spec.source.onnx_path() else {
             return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());
         };
         let options = OnnxOptions {

@@ -25,6 +25,7 @@ mod plan_intake;
 mod plan_intake_tests;
 mod stay_registered;
 mod steps;
+mod trunk_reports;
 mod unresponsive_frontends;
 
 pub use backend::{Backend, StartError};

@@ -79,7 +79,7 @@ fn view(models: Vec<ModelSpec>) -> Arc<View> {
 fn numbered(models: impl IntoIterator<Item = (u32, ModelSpec)>) -> Arc<View> {
     let backend = BackendView { boot: BOOT, up: true, subcluster: HOME, ..BackendView::default() };
     let model = |(index, spec)| {
-        let view = ModelView { spec, subcluster: HOME, moving: None, holders: BTreeMap::new() };
+        let view = ModelView { spec, subcluster: HOME, moving: None, holders: BTreeMap::new(), trunk: None };
         (ModelId::new(index), view)
     };
     let models = models.into_iter().map(model).collect();

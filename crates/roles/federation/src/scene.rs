@@ -171,7 +171,7 @@ impl Scene {
             let id = view.model_named(&spec.name).map_or(ModelId::new(next), |(id, _)| id);
             let holder = |state| (BACKEND, HolderView { boot: BootId::new(7), state });
             let holders = state.map(holder).into_iter().collect();
-            view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders });
+            view.models.insert(id, ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders, trunk: None });
         });
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures::{Stream, StreamExt};
-use symphony_cluster_state::Backup;
+use symphony_cluster_state::{Backup, ModelSource, ModelSpec};
 use symphony_consensus::Leadership;
 use symphony_federation_state::{
     Action, Cause, Command, FederationState, HomeMove, NAME_BYTES_MAX, Operation, Outcome, Refusal, Reply,
@@ -246,7 +246,12 @@ impl Federation for FederationService {
         let peer = authorize(&request, "Load")?;
         let pb::FederationLoadRequest { spec, wanted_rps, cluster, operation_id } = request.into_inner();
         let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
-        let spec = spec.try_into().map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
+        let spec = ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))?;
+        // The federation's own log has no room for it.
+        if matches!(spec.source, ModelSource::OnnxUnshared(_)) {
+            let reason = "spec.own_trunk: true; a federation does not carry it, load the model on a cluster";
+            return Err(Status::invalid_argument(reason));
+        }
         let wanted_mrps = wanted_rps * 1000.0;
         if !(0.0..=WANTED_MRPS_MAX as f64).contains(&wanted_mrps) {
             let most = WANTED_MRPS_MAX / 1000;

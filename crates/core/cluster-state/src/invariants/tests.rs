@@ -1,14 +1,15 @@
 //! Each predicate finds its planted fault, and nothing in a healthy state.
 
 use symphony_types::{
-    BackendId, BootId, Epoch, GpuId, Invariant, Level, ModelId, NodeId, OperationId, RequestValue, Signature,
-    SubclusterId, Token,
+    BackendId, BootId, CutDigest, Epoch, GpuId, Invariant, Level, ModelId, NodeId, OperationId, RequestValue,
+    Signature, SubclusterId, Token,
 };
 
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
 use crate::cost::MoveCost;
 use crate::epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
+use crate::families::Trunk;
 use crate::moves::{BackendMove, ModelMove};
 use crate::operation::{Action, Operation};
 use crate::reply::Reply;
@@ -111,6 +112,18 @@ fn a_removed_replica_that_is_there_and_a_successor_that_is_not_are_found() {
     let (mut before, after) = (healthy(), healthy());
     before.removed_nodes.insert(NodeId::new(9));
     assert_eq!(check_step(&before, &after).unwrap_err().invariant, Invariant::C1, "a removal that is forgotten");
+}
+
+#[test]
+fn a_trunk_that_no_other_model_shares_that_is_none_or_of_no_model_is_found() {
+    let trunk = |shared: u128| Trunk { cuts: vec![CutDigest::new(1)], shared: Some(CutDigest::new(shared)) };
+    finds(Invariant::S5, |s| drop(s.trunks.insert(ModelId::new(1), trunk(1))));
+    finds(Invariant::S5, |s| drop(s.trunks.insert(ModelId::new(1), trunk(2))));
+    finds(Invariant::S5, |s| drop(s.trunks.insert(ModelId::new(7), Trunk::default())));
+    finds(Invariant::S5, |s| {
+        // The models are of different sub-clusters.
+        s.trunks.extend([1, 2].map(|id| (ModelId::new(id), trunk(1))));
+    });
 }
 
 #[test]

@@ -9,11 +9,12 @@ use symphony_cluster_state::{
     WantedMove,
 };
 use symphony_types::{
-    BackendId, BootId, DataType, Epoch, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId, TensorSpec,
+    BackendId, BootId, CutDigest, DataType, Epoch, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId,
+    TensorSpec,
 };
 
 /// The labels of all commands; those of operators stand for their operations.
-pub const LABELS: [&str; 28] = [
+pub const LABELS: [&str; 29] = [
     "register_node",
     "node_down",
     "register_backend",
@@ -42,6 +43,7 @@ pub const LABELS: [&str; 28] = [
     "set_policy",
     "know_policies",
     "policy_failed",
+    "report_cuts",
 ];
 
 /// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is
@@ -65,7 +67,8 @@ pub fn label(command: &Command) -> &'static str {
         | Command::CancelMove { .. }
         | Command::ForgetFrontend { .. }
         | Command::KnowPolicies { .. }
-        | Command::PolicyFailed { .. } => command.label(),
+        | Command::PolicyFailed { .. }
+        | Command::ReportCuts { .. } => command.label(),
         Command::Operate(operation) => match operation.action {
             Action::LoadModel(_)
             | Action::UnloadModel { .. }
@@ -192,6 +195,12 @@ pub fn operation(id: u64, action: Action) -> Operation {
 pub fn report(model: u32, backend: u32, boot: u64, state: HolderState) -> Command {
     let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
+}
+
+/// A backend tells where a model can be cut.
+pub fn cuts(model: u32, backend: u32, boot: u64, cuts: &[u128]) -> Command {
+    let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
+    Command::ReportCuts { model, backend, boot, cuts: cuts.iter().copied().map(CutDigest::new).collect() }
 }
 
 /// A state and the index of its log.

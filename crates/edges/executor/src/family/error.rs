@@ -9,6 +9,14 @@ pub enum FamilyError {
     /// There is none to begin with.
     #[error("the family has no model; expected at least one")]
     Empty,
+    /// Its file cannot be read.
+    #[error("model `{model}` cannot be taken apart: {problem}")]
+    File {
+        /// The model.
+        model: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// It cannot be read, or not be cut.
     #[error("model `{model}` cannot be taken apart: {problem}")]
     Graph {

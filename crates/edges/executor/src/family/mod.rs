@@ -4,12 +4,13 @@
 mod check;
 mod cut_type;
 mod error;
+mod file;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use symphony_onnx_graph::{Cut, End, Model, Part, ValueHash, common_cut};
-use symphony_types::Signature;
+use symphony_types::{CutDigest, Signature};
 
 use crate::onnx::OnnxExecutor;
 use crate::onnx_session::OnnxOptions;
@@ -17,6 +18,7 @@ use crate::port::{BatchInputs, MemoryUse, ModelExecutor};
 use crate::runtime::Runtime;
 
 pub use error::{FamilyError, FamilyRunError};
+pub use file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
 
 /// Neighbouring rows of a batch that are of one variant: the rows of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,11 +53,43 @@ impl FamilyExecutor {
     /// then nothing of the family stays.
     pub fn form(runtime: &Runtime, models: &[(&str, Bytes)], options: &OnnxOptions) -> Result<Self, FamilyError> {
         let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
-        let Some((&(first, _), model)) = models.first().zip(graphs.first()) else { return Err(FamilyError::Empty) };
+        let Some(&(first, _)) = models.first() else { return Err(FamilyError::Empty) };
         let all: Vec<&Model> = graphs.iter().collect();
         let no_trunk = || FamilyError::NoTrunk { first: first.to_owned(), models: models.len() };
         let cuts = common_cut(&all).ok_or_else(no_trunk)?;
-        let cut = *cuts.first().ok_or(FamilyError::Empty)?;
+        Self::cut_at(runtime, models, &graphs, &cuts, options)
+    }
+
+    /// As [`form`](Self::form), at the trunk of that digest.
+    ///
+    /// # Errors
+    /// As there, or if a model does not begin with the trunk.
+    pub fn form_at(
+        runtime: &Runtime,
+        models: &[(&str, Bytes)],
+        trunk: CutDigest,
+        options: &OnnxOptions,
+    ) -> Result<Self, FamilyError> {
+        let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
+        let mut cuts = Vec::with_capacity(graphs.len());
+        for (graph, (name, _)) in graphs.iter().zip(models) {
+            let cut = graph.cuts().iter().find(|cut| CutDigest::of(cut.hash.as_bytes()) == trunk);
+            cuts.push(cut.ok_or_else(|| FamilyError::OtherTrunk { model: (*name).to_owned() })?);
+        }
+        Self::cut_at(runtime, models, &graphs, &cuts, options)
+    }
+
+    /// Forms the family of models that are cut there, each at its own place.
+    fn cut_at(
+        runtime: &Runtime,
+        models: &[(&str, Bytes)],
+        graphs: &[Model],
+        cuts: &[&Cut],
+        options: &OnnxOptions,
+    ) -> Result<Self, FamilyError> {
+        let Some(((&(first, _), model), &cut)) = models.first().zip(graphs.first()).zip(cuts.first()) else {
+            return Err(FamilyError::Empty);
+        };
         let options = OnnxOptions { signature: None, ..options.clone() };
         let to = Some(End { value: cut.value.clone(), value_type: None });
         let trunk = part(first, model, &Part { from: None, to })?;

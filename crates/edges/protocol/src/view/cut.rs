@@ -100,9 +100,9 @@ impl SortedView {
         let homes: BTreeSet<_> = homes.flatten().chain([scope.subcluster]).collect();
         let models = self.models_of(&homes).map(|(id, model)| {
             let said = model.holders.get(&scope.backend).map(|said| (scope.backend, said.clone()));
-            let ModelView { spec, subcluster, moving, holders: _ } = model;
+            let ModelView { spec, subcluster, moving, holders: _, trunk } = model;
             let (spec, holders) = (spec.clone(), said.into_iter().collect());
-            (id, ModelView { spec, subcluster: *subcluster, moving: *moving, holders })
+            (id, ModelView { spec, subcluster: *subcluster, moving: *moving, holders, trunk: trunk.clone() })
         });
         let subclusters = homes.iter().filter_map(|id| Some((*id, self.whole.subclusters.get(id)?.clone())));
         View {
@@ -223,7 +223,7 @@ mod tests {
                 value: RequestValue::ONE,
             };
             let moving = moving.map(|(from, to, switched)| ModelMoveView { from, to, since: 2, switched });
-            ModelView { spec, subcluster, moving, holders: holders.into_iter().map(holder).collect() }
+            ModelView { spec, subcluster, moving, holders: holders.into_iter().map(holder).collect(), trunk: None }
         })
     }
 

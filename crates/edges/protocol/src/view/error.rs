@@ -54,6 +54,20 @@ pub enum ViewError {
         /// In thousandths.
         got: u32,
     },
+    /// An emulated model has no trunk.
+    #[error("model `{model}`: own_trunk: it is emulated; expected an ONNX model")]
+    OwnTrunk {
+        /// The model.
+        model: String,
+    },
+    /// A cut point is none.
+    #[error("{what}: a cut point of {bytes} bytes; expected 16")]
+    Cut {
+        /// The model or message.
+        what: String,
+        /// Its length.
+        bytes: usize,
+    },
     /// An operation's id is none.
     #[error("operation at {index}: {source}")]
     Operation {

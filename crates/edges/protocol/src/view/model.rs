@@ -5,7 +5,7 @@ use std::fmt;
 
 use symphony_types::{BackendId, BootId, ModelId, SubclusterId};
 
-use super::{ModelSpec, View, ViewError};
+use super::{ModelSpec, TrunkView, View, ViewError};
 use crate::control as pb;
 use crate::epoch_plan_view::ModelMoveView;
 
@@ -20,6 +20,8 @@ pub struct ModelView {
     pub moving: Option<ModelMoveView>,
     /// Which backends hold it, or why not.
     pub holders: BTreeMap<BackendId, HolderView>,
+    /// Where it can be cut, and what it shares; none if no backend has told.
+    pub trunk: Option<TrunkView>,
 }
 
 /// One backend's report on one model.
@@ -129,11 +131,13 @@ impl TryFrom<pb::Model> for (ModelId, ModelView) {
             let state = if failed { Err(holder.error) } else { Ok(()) };
             (BackendId::new(holder.backend), HolderView { boot: BootId::new(holder.boot_id), state })
         });
+        let trunk = model.trunk.map(|trunk| TrunkView::from_pb(&trunk, &spec.name)).transpose()?;
         let view = ModelView {
             spec: spec.try_into()?,
             subcluster: SubclusterId::new(model.subcluster),
             moving: model.moving.map(ModelMoveView::from),
             holders: holders.collect(),
+            trunk,
         };
         Ok((ModelId::new(model.id), view))
     }
@@ -154,6 +158,7 @@ impl From<(&ModelId, &ModelView)> for pb::Model {
             subcluster: model.subcluster.get(),
             replicas: holders.collect(),
             moving: model.moving.map(Into::into),
+            trunk: model.trunk.as_ref().map(Into::into),
         }
     }
 }

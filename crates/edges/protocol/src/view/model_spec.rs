@@ -36,8 +36,21 @@ pub struct ModelSpec {
 pub enum ModelSource {
     /// An ONNX file at a path that the backends can read.
     Onnx(String),
+    /// The same of a model that is to share its trunk with no other one.
+    OnnxUnshared(String),
     /// The profile alone.
     Emulated,
+}
+
+impl ModelSource {
+    /// The path of its file, if it has one.
+    #[must_use]
+    pub fn onnx_path(&self) -> Option<&str> {
+        match self {
+            Self::Onnx(path) | Self::OnnxUnshared(path) => Some(path),
+            Self::Emulated => None,
+        }
+    }
 }
 
 /// A model on one kind of GPU.
@@ -56,7 +69,11 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
     fn try_from(spec: pb::ModelSpec) -> Result<Self, ViewError> {
         let missing = |field| ViewError::Missing { what: format!("model `{}`", spec.name), field };
         let source = match &spec.source {
+            Some(pb::model_spec::Source::OnnxPath(path)) if spec.own_trunk => ModelSource::OnnxUnshared(path.clone()),
             Some(pb::model_spec::Source::OnnxPath(path)) => ModelSource::Onnx(path.clone()),
+            Some(pb::model_spec::Source::Emulated(_)) if spec.own_trunk => {
+                return Err(ViewError::OwnTrunk { model: spec.name.clone() });
+            }
             Some(pb::model_spec::Source::Emulated(_)) => ModelSource::Emulated,
             None => return Err(missing("source")),
         };
@@ -107,9 +124,9 @@ impl TryFrom<pb::ModelSpec> for ModelSpec {
 
 impl From<&ModelSpec> for pb::ModelSpec {
     fn from(spec: &ModelSpec) -> Self {
-        let source = match &spec.source {
-            ModelSource::Onnx(path) => pb::model_spec::Source::OnnxPath(path.clone()),
-            ModelSource::Emulated => pb::model_spec::Source::Emulated(true),
+        let source = match spec.source.onnx_path() {
+            Some(path) => pb::model_spec::Source::OnnxPath(path.to_owned()),
+            None => pb::model_spec::Source::Emulated(true),
         };
         let profiles = spec
             .profiles
@@ -131,6 +148,7 @@ impl From<&ModelSpec> for pb::ModelSpec {
             profiles,
             policy: spec.policy.to_string(),
             value_thousandths: spec.value.thousandths(),
+            own_trunk: matches!(spec.source, ModelSource::OnnxUnshared(_)),
             transforms: crate::transforms::to_pb(&spec.transforms),
         }
     }

@@ -1,7 +1,7 @@
 //! Views over the wire, and which backends hold and serve which model.
 
 use symphony_types::{
-    BootId, DataType, Duty, GpuId, LatencyProfile, Nanos, OperationId, RequestValue, Signature, TensorSpec,
+    BootId, CutDigest, DataType, Duty, GpuId, LatencyProfile, Nanos, OperationId, RequestValue, Signature, TensorSpec,
 };
 
 use super::*;
@@ -155,6 +155,7 @@ fn a_view_survives_the_wire() {
                     switched: Some(29),
                 }),
                 holders: [(BackendId::new(1), HolderView { boot, state: Err("no such file".into()) })].into(),
+                trunk: Some(TrunkView { cuts: [3, 4].map(CutDigest::new).to_vec(), shared: Some(CutDigest::new(4)) }),
             },
         )]
         .into(),
@@ -210,7 +211,10 @@ fn a_backend_holds_what_its_sub_clusters_hold_and_a_model_is_ready_where_it_is_s
     let moving = |switched| Some(ModelMoveView { from: here, to: there, since: 7, switched });
     let ready = |backend| (BackendId::new(backend), HolderView { boot, state: Ok(()) });
     let spec = model();
-    let model = |subcluster, moving| ModelView { spec: spec.clone(), subcluster, moving, holders: [ready(2)].into() };
+    let model = |subcluster, moving| {
+        let holders = [ready(2)].into();
+        ModelView { spec: spec.clone(), subcluster, moving, holders, trunk: None }
+    };
     let (loading, switched) = (model(here, moving(None)), model(there, moving(Some(9))));
     assert!(backend(here).is_to_hold(&loading) && backend(there).is_to_hold(&loading));
     assert!(backend(here).is_to_hold(&switched) && switched.is_served_by(here), "for what came before");
@@ -231,7 +235,7 @@ fn a_backend_holds_what_its_sub_clusters_hold_and_a_model_is_ready_where_it_is_s
 fn a_model_whose_backends_are_all_gone_or_drained_is_not_called_loading() {
     let (subcluster, boot) = (SubclusterId::new(1), BootId::new(5));
     let holds = |state| [(BackendId::new(1), HolderView { boot, state })].into();
-    let loaded = ModelView { spec: model(), subcluster, moving: None, holders: holds(Ok(())) };
+    let loaded = ModelView { spec: model(), subcluster, moving: None, holders: holds(Ok(())), trunk: None };
     let fresh = ModelView { holders: BTreeMap::new(), ..loaded.clone() };
     let failed = ModelView { holders: holds(Err("no such file".into())), ..loaded.clone() };
     let with = |backends: &[(bool, Duty)]| {

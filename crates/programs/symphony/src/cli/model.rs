@@ -34,7 +34,7 @@ pub(crate) struct ModelLoadArgs {
     /// the same folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones
     /// are ready.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
-          "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
+          "own_trunk", "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
     /// With --repository: the newest version gets so many per cent of the requests that name no version, step by step,
     /// before it gets all and old ones go; it is rolled back if it answers badly.
@@ -53,6 +53,10 @@ pub(crate) struct ModelLoadArgs {
     /// No file: emulated GPUs take the profile's time and answer with a checksum of the input.
     #[arg(long)]
     pub(crate) emulated: bool,
+    /// Share its trunk with no other model, though one begins with the same; with --repository, the parameter
+    /// `own_trunk` says so.
+    #[arg(long, requires = "onnx")]
+    pub(crate) own_trunk: bool,
     /// Profile written by `symphony profile`.
     #[arg(long, value_name = "FILE", required_unless_present_any = ["alpha_ms", "repository"])]
     pub(crate) profile: Option<PathBuf>,

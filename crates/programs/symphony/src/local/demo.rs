@@ -214,7 +214,7 @@ fn model_load(model: &ModelSpec, seed: u64) -> ModelLoad {
     let inputs: Arc<dyn InputSet> = match model.source {
         _ if model.name == DIGITS => Arc::new(DigitInputs::new()),
         ModelSource::Emulated => Arc::new(EmulatedInputs::new(&model.signature, 1, seed)),
-        ModelSource::Onnx(_) => Arc::new(RandomInputs::new(&model.signature, 1, seed)),
+        ModelSource::Onnx(_) | ModelSource::OnnxUnshared(_) => Arc::new(RandomInputs::new(&model.signature, 1, seed)),
     };
     let rate_rps = RATES.iter().find(|(name, _)| *name == model.name).map_or(1.0, |(_, rate)| *rate);
     ModelLoad {

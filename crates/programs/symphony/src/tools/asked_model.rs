@@ -58,6 +58,8 @@ pub(super) struct Asked<'a> {
     pub(super) name: &'a str,
     pub(super) onnx: Option<&'a Path>,
     pub(super) emulated: bool,
+    /// It is to share its trunk with no other model.
+    pub(super) own_trunk: bool,
     pub(super) profile: Option<&'a Path>,
     /// Latency by item and fixed, in place of a profile.
     pub(super) line_ms: (Option<f64>, Option<f64>),
@@ -81,7 +83,11 @@ impl Asked<'_> {
         let (key, slo_ms) = (|key| self.spelling.of(key), self.slo_ms);
         let slo = self.spelling.slo(slo_ms)?;
         let source = match self.onnx {
+            Some(path) if self.own_trunk => ModelSource::OnnxUnshared(self.absolute(path)?),
             Some(path) => ModelSource::Onnx(self.absolute(path)?),
+            None if self.own_trunk => {
+                return Err(bad_input(format!("{} is for models of {} FILE", key("own_trunk"), key("onnx"))));
+            }
             None if self.emulated || self.line_ms.0.is_some() => ModelSource::Emulated,
             None => {
                 let (onnx, emulated) = (key("onnx"), key("emulated"));

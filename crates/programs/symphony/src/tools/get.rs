@@ -155,9 +155,16 @@ fn models(view: &View) -> Shown {
         ]);
         json.push(json!({ "id": id.get(), "name": model.spec.name, "subcluster": subcluster, "slo_ms": slo_ms,
                           "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed, "no_gpu": no_gpu(view, model),
-                          "moves_to": going, "measured": drifts }));
+                          "moves_to": going, "measured": drifts, "family": family(view, model) }));
     }
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
+}
+
+/// The trunk that it shares, and with whom, itself included.
+fn family(view: &View, model: &ModelView) -> Option<Value> {
+    let trunk = model.shared_trunk()?;
+    let members = view.family_of(model).into_iter().filter_map(|id| Some(view.models.get(&id)?.spec.name.clone()));
+    Some(json!({ "trunk": format!("{:032x}", trunk.get()), "models": members.collect::<Vec<_>>() }))
 }
 
 /// Why no GPU serves it, if none does.

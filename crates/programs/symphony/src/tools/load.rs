@@ -290,7 +290,9 @@ fn inputs(args: &LoadArgs, given: &LoadedModel, model: &ModelView, seed: u64) ->
         (Some(Inputs::Digits), _) => Arc::new(DigitInputs::new()),
         (None, _) if named_digits && !several => Arc::new(DigitInputs::new()),
         (_, ModelSource::Emulated) => Arc::new(EmulatedInputs::with_items(&model.spec.signature, items(), seed)),
-        (_, ModelSource::Onnx(_)) => Arc::new(RandomInputs::with_items(&model.spec.signature, items(), seed)),
+        (_, ModelSource::Onnx(_) | ModelSource::OnnxUnshared(_)) => {
+            Arc::new(RandomInputs::with_items(&model.spec.signature, items(), seed))
+        }
     };
     Ok(inputs)
 }
@@ -317,7 +319,7 @@ mod tests {
             policy: Default::default(),
             value: RequestValue::default(),
         };
-        ModelView { spec, subcluster: SubclusterId::new(1), holders: [].into(), moving: None }
+        ModelView { spec, subcluster: SubclusterId::new(1), holders: [].into(), moving: None, trunk: None }
     }
 
     #[test]

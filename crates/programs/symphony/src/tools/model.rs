@@ -197,6 +197,7 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         name: &args.name,
         onnx: args.onnx.as_deref(),
         emulated: args.emulated,
+        own_trunk: args.own_trunk,
         profile: args.profile.as_deref(),
         line_ms: (args.alpha_ms, args.beta_ms),
         batch_max: args.batch_max,

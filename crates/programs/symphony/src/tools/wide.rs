@@ -1,6 +1,6 @@
 //! The further columns of `get -o wide`.
 
-use symphony_protocol::view::{ModelSource, View};
+use symphony_protocol::view::{ModelSource, ModelView, View};
 
 use super::get::Shown;
 use super::page::Page;
@@ -20,7 +20,7 @@ pub(super) fn page(view: &View, what: What, shown: Shown) -> Page {
 /// More columns, and their cells of each row, in the order of the rows.
 fn more(view: &View, what: What) -> (&'static [&'static str], Vec<Vec<String>>) {
     match what {
-        What::Models => (&["KINDS", "BACKENDS", "SOURCE"], models(view)),
+        What::Models => (&["KINDS", "BACKENDS", "SOURCE", "TRUNK"], models(view)),
         What::Gpus => (&["DUTY", "EXECUTOR", "ADDRESS"], gpus(view)),
         What::Subclusters => (&["MODELS", "BACKENDS"], subclusters(view)),
         What::Members => (&["OTHER ADDRESSES"], members(view)),
@@ -33,17 +33,24 @@ fn models(view: &View) -> Vec<Vec<String>> {
         let kinds: Vec<_> = model.spec.profiles.keys().cloned().collect();
         let ready = model.holders.iter().filter(|(_, holder)| holder.state.is_ok());
         let ready: Vec<_> = ready.filter_map(|(id, _)| Some(view.backends.get(id)?.name.clone())).collect();
-        vec![kinds.join(","), ready.join(","), source(&model.spec.source)]
+        vec![
+            kinds.join(","),
+            ready.join(","),
+            source(&model.spec.source),
+            trunk(view, model).unwrap_or_else(|| "-".to_owned()),
+        ]
     });
     cells.collect()
 }
 
+/// The trunk that a model shares, and by how many models; none if it shares none.
+pub(super) fn trunk(view: &View, model: &ModelView) -> Option<String> {
+    model.shared_trunk().map(|trunk| format!("{trunk} of {}", view.family_of(model).len()))
+}
+
 /// Where a model's weights are.
 pub(super) fn source(source: &ModelSource) -> String {
-    match source {
-        ModelSource::Onnx(path) => path.clone(),
-        ModelSource::Emulated => "emulated".to_owned(),
-    }
+    source.onnx_path().unwrap_or("emulated").to_owned()
 }
 
 fn gpus(view: &View) -> Vec<Vec<String>> {
@@ -76,6 +83,9 @@ fn members(view: &View) -> Vec<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
+    use symphony_protocol::view::TrunkView;
+    use symphony_types::CutDigest;
+
     use super::super::get::show;
     use super::*;
 
@@ -89,5 +99,25 @@ mod tests {
             assert_eq!((wide.rows.len(), &wide.json), (narrow.rows.len(), &narrow.json), "{what:?}");
             assert!(what == What::Events || wide.header.len() > narrow.header.len(), "{what:?}");
         }
+    }
+
+    #[test]
+    fn a_family_is_shown_with_its_trunk_and_its_members() {
+        let mut view = crate::top::scene::view();
+        let trunk = Some(CutDigest::new(0x9a3f_0011_u128 << 96));
+        let home = view.models.values().next().unwrap().subcluster;
+        for model in view.models.values_mut() {
+            model.subcluster = home;
+            model.trunk = Some(TrunkView { cuts: trunk.into_iter().collect(), shared: trunk });
+        }
+        let (shown, names) = (show(&view, What::Models), view.models.values().map(|model| model.spec.name.clone()));
+        let names: Vec<_> = names.collect();
+        assert_eq!(shown.2[0]["family"]["models"], serde_json::json!(names));
+        assert_eq!(shown.2[0]["family"]["trunk"], format!("{:032x}", 0x9a3f_0011_u128 << 96));
+        let wide = page(&view, What::Models, shown);
+        assert_eq!(wide.rows[0].last().unwrap(), &format!("9a3f0011 of {}", names.len()));
+        view.models.values_mut().for_each(|model| model.trunk = None);
+        let wide = page(&view, What::Models, show(&view, What::Models));
+        assert!(wide.rows.iter().all(|row| row.last().unwrap() == "-"), "{wide:?}");
     }
 }

@@ -41,7 +41,13 @@ fn model(name: &str, subcluster: SubclusterId) -> ModelView {
         value: RequestValue::ONE,
     };
     let ready = HolderView { boot: BootId::new(5), state: Ok(()) };
-    ModelView { spec, subcluster, moving: None, holders: [(BackendId::new(subcluster.get()), ready)].into() }
+    ModelView {
+        spec,
+        subcluster,
+        moving: None,
+        holders: [(BackendId::new(subcluster.get()), ready)].into(),
+        trunk: None,
+    }
 }
 
 /// A cluster with two sub-clusters, `pool` and `spare`. Each has a model and a GPU; only the lead of the first has

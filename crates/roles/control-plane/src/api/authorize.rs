@@ -48,7 +48,7 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "Leave" => &[Role::Scheduler, Role::Backend, Role::Frontend],
         "ReportDrained" => &[Role::Backend, Role::Frontend],
         "Watch" | "Get" => EVERYBODY,
-        "RegisterBackend" | "ReportModel" => &[Role::Backend],
+        "RegisterBackend" | "ReportModel" | "ReportCuts" => &[Role::Backend],
         "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" | "ChangeModel" | "SetTraffic" => LOADERS,
         "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" | "SetPolicy" => {

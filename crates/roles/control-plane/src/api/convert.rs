@@ -8,6 +8,7 @@ use symphony_cluster_state::{
 };
 use symphony_policy::{ModelPolicy, PolicySpec};
 use symphony_protocol::control as pb;
+use symphony_protocol::view::cuts_from_pb;
 use symphony_quotas::{Demand, TenantDemand};
 use symphony_scheduler::{ClusterFacts, PolicyRegistry, RegistryError};
 use symphony_types::{
@@ -131,6 +132,13 @@ pub(crate) fn report_model(request: pb::ReportModelRequest) -> Result<Command, S
         state,
         load_ns: request.load_ns,
     })
+}
+
+pub(crate) fn report_cuts(request: &pb::ReportCutsRequest) -> Result<Command, Status> {
+    let cuts = cuts_from_pb(&request.cuts, "cuts").map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let (model, backend, boot) =
+        (ModelId::new(request.model), BackendId::new(request.backend), BootId::new(request.boot_id));
+    Ok(Command::ReportCuts { model, backend, boot, cuts })
 }
 
 pub(crate) fn change(request: &pb::ChangeReplicasRequest) -> Action {

@@ -7,7 +7,8 @@ use std::time::Instant;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use symphony_cluster_state::{
-    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, Reply, SUBCLUSTERS_MAX, encode_outcome,
+    Action, Command, GPUS_MAX, MODELS_MAX, ModelSource, ModelSpec, Operation, Outcome, Reply, SUBCLUSTERS_MAX,
+    encode_outcome,
 };
 use symphony_net::{ClusterLevel, PeerInfo, Role};
 use symphony_protocol::control as pb;
@@ -64,6 +65,17 @@ pub(crate) struct ControlService {
 impl ControlService {
     async fn propose(&self, command: Command) -> Result<Accepted, Status> {
         Ok(self.proposer.propose(&command).await?)
+    }
+
+    /// What the cluster writes has no room for it below that level.
+    fn needs(&self, needed: Level, what: &str) -> Result<(), Status> {
+        let level = self.proposer.cluster_level().written();
+        if level >= needed {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "{what} need level {needed}, and the cluster is at level {level}: symphony upgrade finish"
+        )))
     }
 
     /// Whether the caller is the member that it speaks for.
@@ -305,6 +317,9 @@ impl Control for ControlService {
 
     async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
         let spec = convert::load_model(request.get_ref().spec.clone())?;
+        if matches!(spec.source, ModelSource::OnnxUnshared(_)) {
+            self.needs(Level::WITH_FAMILIES, "models with an own trunk")?;
+        }
         let warning = convert::too_short_slo(&spec, self.request_delays).unwrap_or_default();
         let action = Action::LoadModel(spec);
         let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
@@ -347,13 +362,7 @@ impl Control for ControlService {
     }
 
     async fn set_policy(&self, request: Request<pb::SetPolicyRequest>) -> Result<Response<pb::SetPolicyReply>, Status> {
-        let level = self.proposer.cluster_level().written();
-        if level < Level::WITH_POLICIES {
-            let needed = Level::WITH_POLICIES;
-            return Err(Status::failed_precondition(format!(
-                "policies of sub-clusters need level {needed}, and the cluster is at level {level}: symphony upgrade finish"
-            )));
-        }
+        self.needs(Level::WITH_POLICIES, "policies of sub-clusters")?;
         let pb::SetPolicyRequest { subcluster, policy, .. } = request.get_ref().clone();
         convert::check_policy(&self.policies, &policy)?;
         let action = Action::SetPolicy { subcluster, policy };
@@ -371,6 +380,16 @@ impl Control for ControlService {
         }
         self.propose(convert::report_model(request.into_inner())?).await?;
         Ok(Response::new(pb::ReportModelReply {}))
+    }
+
+    async fn report_cuts(
+        &self,
+        request: Request<pb::ReportCutsRequest>,
+    ) -> Result<Response<pb::ReportCutsReply>, Status> {
+        self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+        self.needs(Level::WITH_FAMILIES, "trunks of models")?;
+        self.propose(convert::report_cuts(request.get_ref())?).await?;
+        Ok(Response::new(pb::ReportCutsReply {}))
     }
 
     async fn report_backend_down(

@@ -11,7 +11,7 @@ use symphony_protocol::epoch_plan_view::{
 use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, EventView, FleetAdviceView, FleetChoiceView, FrontendView, GpuView, HolderView,
     KindAdviceView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView, PolicyView, SlowGpuView,
-    SubclusterView, SuccessorView, View,
+    SubclusterView, SuccessorView, TrunkView, View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
@@ -49,7 +49,7 @@ pub(crate) fn view(
         (id, SubclusterView { name, leader, token: s.token, standbys, successor, policy, advice: None, load: None })
     });
     let frontends = state.frontends().iter().map(|(&id, f)| (id, frontend(f)));
-    let models = state.models().iter().map(|(&id, m)| (id, model(m)));
+    let models = state.models().iter().map(|(&id, m)| (id, model(m, state.trunks().get(&id))));
     View {
         cluster: cluster.to_owned(),
         applied_index: state.applied_index(),
@@ -127,7 +127,7 @@ fn backend(backend: &state::Backend) -> BackendView {
     }
 }
 
-fn model(model: &state::Model) -> ModelView {
+fn model(model: &state::Model, trunk: Option<&state::Trunk>) -> ModelView {
     let holders = model.holders.iter().map(|(&backend, holder)| {
         let state = match &holder.state {
             HolderState::Ready => Ok(()),
@@ -141,7 +141,13 @@ fn model(model: &state::Model) -> ModelView {
         since: moving.since,
         switched: moving.switched,
     });
-    ModelView { spec: spec(&model.spec), subcluster: model.subcluster, moving, holders: holders.collect() }
+    ModelView {
+        spec: spec(&model.spec),
+        subcluster: model.subcluster,
+        moving,
+        holders: holders.collect(),
+        trunk: trunk.map(|trunk| TrunkView { cuts: trunk.cuts.clone(), shared: trunk.shared }),
+    }
 }
 
 /// Advice for operators.
@@ -262,6 +268,7 @@ fn spec(spec: &state::ModelSpec) -> ModelSpec {
     });
     let source = match &spec.source {
         state::ModelSource::Onnx(path) => ModelSource::Onnx(path.clone()),
+        state::ModelSource::OnnxUnshared(path) => ModelSource::OnnxUnshared(path.clone()),
         state::ModelSource::Emulated => ModelSource::Emulated,
     };
     ModelSpec {

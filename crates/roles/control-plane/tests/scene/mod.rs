@@ -245,6 +245,7 @@ pub fn model(name: &str, subcluster: &str) -> pb::ModelSpec {
         profiles: vec![profile],
         policy: Default::default(),
         value_thousandths: 0,
+        own_trunk: false,
         transforms: None,
     }
 }

@@ -62,7 +62,7 @@ pub(crate) fn routes(view: &View) -> Routes {
                 Readiness::Loading => ModelState::Loading,
             };
             let platform = match spec.source {
-                ModelSource::Onnx(_) => "onnxruntime_onnx",
+                ModelSource::Onnx(_) | ModelSource::OnnxUnshared(_) => "onnxruntime_onnx",
                 ModelSource::Emulated => "emulated",
             };
             let VersionedName { name, version } = VersionedName::parse(&spec.name);

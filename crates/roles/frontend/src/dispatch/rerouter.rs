@@ -117,7 +117,13 @@ mod tests {
             policy: Default::default(),
             value: RequestValue::ONE,
         };
-        let model = |subcluster| ModelView { spec: spec.clone(), subcluster, moving: None, holders: BTreeMap::new() };
+        let model = |subcluster| ModelView {
+            spec: spec.clone(),
+            subcluster,
+            moving: None,
+            holders: BTreeMap::new(),
+            trunk: None,
+        };
         Arc::new(View { models: home.map(|home| (MODEL, model(home))).into_iter().collect(), ..View::default() })
     }
 

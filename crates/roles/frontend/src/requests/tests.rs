@@ -62,7 +62,7 @@ fn view(has_model: bool, duty: Duty) -> View {
         value: RequestValue::ONE,
     };
     let holders = [(BACKEND, HolderView { boot: BOOT, state: Ok(()) })].into();
-    let model = ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders };
+    let model = ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders, trunk: None };
     let backend = BackendView { boot: BOOT, up: true, subcluster: SUBCLUSTER, ..BackendView::default() };
     View {
         frontends: [(FRONTEND, FrontendView { boot: BOOT, duty, ..FrontendView::default() })].into(),

@@ -53,7 +53,7 @@ pub(crate) fn model(name: &str, policy: &str) -> ModelView {
         value: RequestValue::ONE,
     };
     let holders = BTreeMap::from([(BACKEND, HolderView { boot: BACKEND_BOOT, state: Ok(()) })]);
-    ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders }
+    ModelView { spec, subcluster: SUBCLUSTER, moving: None, holders, trunk: None }
 }
 
 impl Scene {

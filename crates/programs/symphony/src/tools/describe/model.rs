@@ -11,7 +11,7 @@ use super::{Description, elements, requests, value};
 use crate::cli::What;
 use crate::near::unknown;
 use crate::tools::get::{model_state, show, subcluster_name};
-use crate::tools::wide::source;
+use crate::tools::wide::{source, trunk};
 use crate::top::sample::Sample;
 
 /// A model of this name with all its versions, or one version; or else a model by its id.
@@ -85,6 +85,7 @@ fn facts_of(view: &View, id: ModelId, model: &ModelView, is_one_of_many: bool) -
         ("policy", spec.policy.to_string()),
         ("value", spec.value.to_string()),
         ("source", source(&spec.source)),
+        ("trunk", trunk(view, model).map(|shared| format!("{shared} models")).unwrap_or_default()),
         ("inputs", tensors(&spec.signature.inputs)),
         ("outputs", tensors(&spec.signature.outputs)),
         ("profile", kinds.collect::<Vec<_>>().join("; ")),

@@ -95,7 +95,7 @@ mod tests {
                 policy: Default::default(),
                 value: RequestValue::ONE,
             };
-            ModelView { spec, subcluster: LEFT, moving: None, holders: BTreeMap::new() }
+            ModelView { spec, subcluster: LEFT, moving: None, holders: BTreeMap::new(), trunk: None }
         };
         let backend = |gpu: u32, subcluster| {
             let gpu = GpuView { id: GpuId::new(gpu), kind: "k".into(), memory_bytes: 0, binding: Token::default() };
