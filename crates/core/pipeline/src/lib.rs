@@ -25,4 +25,4 @@ pub use run::{Action, Ask, AskId, Event, Lost, PipelineRun, RunCheck, RunPlan, V
 pub use split::{
     BatchOption, Cost, Split, StageBudget, Unsplittable, even_split, options, split, split_options, spread,
 };
-pub use text::{PipelineError, PipelineFile, ReadProfile};
+pub use text::{PipelineError, PipelineExtras, PipelineFile, ReadProfile};
