@@ -40,6 +40,8 @@ impl Level {
 
     /// The first level at which the state has policies of sub-clusters.
     pub const WITH_POLICIES: Self = Self(3);
+    /// The first level at which the state has pipelines.
+    pub const WITH_PIPELINES: Self = Self(3);
 
     /// The first level at which the state has cut points of models, and families of those that share a trunk.
     pub const WITH_FAMILIES: Self = Self(3);

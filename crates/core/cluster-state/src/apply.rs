@@ -98,6 +98,7 @@ impl ClusterState {
             Command::ReportCuts { model, backend, boot, cuts } => {
                 self.report_cuts(*model, *backend, *boot, cuts, effects)
             }
+            Command::SetSplit { pipeline, version, split } => self.set_split(pipeline, *version, split, effects),
         };
         if outcome.is_ok() {
             self.advance_moves(index, effects);

@@ -11,6 +11,7 @@ use crate::operation::{Action, Operation};
 use crate::policies::PolicyFailure;
 use crate::refusal::Refusal;
 use crate::state::HolderState;
+use symphony_pipeline::CommittedSplit;
 use symphony_replicated::command_bytes_max;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
@@ -178,6 +179,15 @@ pub enum Command {
         /// What it computes up to each cut point, the shallowest first; none if it has to be served whole.
         cuts: Vec<CutDigest>,
     },
+    /// The epoch loop has split the budget of a pipeline otherwise. From level 3 on.
+    SetSplit {
+        /// The pipeline.
+        pipeline: String,
+        /// Its version; others are not affected.
+        version: u64,
+        /// The split.
+        split: CommittedSplit,
+    },
 }
 
 /// The result of the epoch loop.
@@ -338,6 +348,7 @@ impl Command {
             Self::KnowPolicies { .. } => "know_policies",
             Self::PolicyFailed { .. } => "policy_failed",
             Self::ReportCuts { .. } => "report_cuts",
+            Self::SetSplit { .. } => "set_split",
         }
     }
 
@@ -364,7 +375,8 @@ impl Command {
             | Self::CancelMove { .. }
             | Self::ForgetFrontend { .. }
             | Self::KnowPolicies { .. }
-            | Self::ReportCuts { .. } => {}
+            | Self::ReportCuts { .. }
+            | Self::SetSplit { .. } => {}
         }
         self
     }

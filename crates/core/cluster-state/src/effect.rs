@@ -3,7 +3,7 @@
 use std::fmt;
 
 use symphony_types::{
-    BackendId, BootId, CutDigest, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token,
+    BackendId, BootId, CutDigest, Duty, FrontendId, GpuId, Level, Member, ModelId, Nanos, NodeId, SubclusterId, Token,
 };
 
 use crate::epoch_plan::WantedMove;
@@ -94,11 +94,17 @@ pub enum Effect {
     FamilyJoined { model: ModelId, name: String, trunk: CutDigest },
     /// A model does not share that trunk any more.
     FamilyLeft { model: ModelId, name: String, trunk: CutDigest },
+    /// A pipeline was added, or has another version.
+    PipelineLoaded { name: String, version: u64 },
+    /// A pipeline was removed.
+    PipelineUnloaded { name: String },
+    /// The budget of a pipeline is split otherwise.
+    SplitSet { name: String, budgets_ns: Vec<u64> },
 }
 
 impl Effect {
-    /// Whether the effect changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts
-    /// an epoch.
+    /// Whether the effect changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders, pipelines and their
+    /// splits. Such a command starts an epoch.
     #[must_use]
     pub const fn changes_plan(&self) -> bool {
         matches!(
@@ -110,6 +116,9 @@ impl Effect {
                 | Self::ModelUnloaded { .. }
                 | Self::ModelSwitched { .. }
                 | Self::BackendMoved { .. }
+                | Self::PipelineLoaded { .. }
+                | Self::PipelineUnloaded { .. }
+                | Self::SplitSet { .. }
         )
     }
 
@@ -151,7 +160,10 @@ impl Effect {
             | Self::PolicyFailed { .. }
             | Self::CutsReported { .. }
             | Self::FamilyJoined { .. }
-            | Self::FamilyLeft { .. } => None,
+            | Self::FamilyLeft { .. }
+            | Self::PipelineLoaded { .. }
+            | Self::PipelineUnloaded { .. }
+            | Self::SplitSet { .. } => None,
         }
     }
 
@@ -244,6 +256,13 @@ impl fmt::Display for Effect {
             }
             Self::FamilyJoined { name, trunk, .. } => write!(f, "model {name} shares the trunk {trunk}"),
             Self::FamilyLeft { name, trunk, .. } => write!(f, "model {name} shares the trunk {trunk} no more"),
+            Self::PipelineLoaded { name, version } => write!(f, "pipeline {name} at version {version}"),
+            Self::PipelineUnloaded { name } => write!(f, "pipeline {name} unloaded"),
+            Self::SplitSet { name, budgets_ns } => {
+                let budgets: Vec<_> =
+                    budgets_ns.iter().map(|&ns| format!("{} ms", Nanos::new(ns).as_millis_f64())).collect();
+                write!(f, "budget of pipeline {name}: {}", budgets.join(", "))
+            }
         }
     }
 }

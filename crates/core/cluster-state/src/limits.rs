@@ -11,6 +11,7 @@
 //! | traffic splits | 256 × (128 B of name + 4 × 24 B + 0.1 KiB) | 0.1 |
 //! | policies of sub-clusters | 1024 × (512 B of text + 63 B of name + 32 B) + 64 × 32 × 72 B | 0.7 |
 //! | trunks | 4096 × (16 cut points × 16 B + 64 B) | 1.3 |
+//! | pipelines | [`PIPELINE_BYTES_TOTAL_MAX`] + 256 × (256 B that they do not count + 32 × 8 B + 64 × 8 B + 0.2 KiB) | 1.3 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 //!
 //! `full_state_tests.rs` makes such a state: 61 MiB.
@@ -58,6 +59,12 @@ pub const TRAFFIC_WEIGHT_MAX: u32 = 1_000_000;
 
 /// Policies for sub-clusters that the program of a replica adds.
 pub const POLICIES_KNOWN_MAX: usize = 32;
+
+/// Pipelines: as many as models whose traffic is split.
+pub const PIPELINES_MAX: usize = 256;
+
+/// Bytes of all pipelines' declarations together: 256 of two dozen tensors each.
+pub const PIPELINE_BYTES_TOTAL_MAX: usize = 1 << 20;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;

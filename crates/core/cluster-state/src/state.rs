@@ -8,6 +8,7 @@ use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, M
 use crate::epoch_plan::EpochPlan;
 use crate::families::Trunk;
 use crate::moves::{BackendMove, ModelMove};
+use crate::pipelines::LoadedPipeline;
 use crate::policies::SubclusterPolicy;
 use crate::reply::Outcome;
 use crate::traffic::Traffic;
@@ -42,6 +43,8 @@ pub struct ClusterState {
     pub(crate) policies_known: BTreeMap<NodeId, Vec<String>>,
     /// Where loaded models can be cut, and which of them share a trunk.
     pub(crate) trunks: BTreeMap<ModelId, Trunk>,
+    /// Pipelines, by their names without versions.
+    pub(crate) pipelines: BTreeMap<String, LoadedPipeline>,
 }
 
 /// The state as an older version has it, and how what is missing there begins.
@@ -88,11 +91,12 @@ state_of_version! {
         policies: BTreeMap::new(),
         policies_known: BTreeMap::new(),
         trunks: BTreeMap::new(),
+        pipelines: BTreeMap::new(),
     }
 }
 
 state_of_version! {
-    /// The state as version 10 has it, which knows neither policies of sub-clusters nor trunks.
+    /// The state as version 10 has it, which knows no policies of sub-clusters, no trunks and no pipelines.
     StateOfVersion10 {
         applied_index: u64,
         epoch: Epoch,
@@ -112,6 +116,7 @@ state_of_version! {
         policies: BTreeMap::new(),
         policies_known: BTreeMap::new(),
         trunks: BTreeMap::new(),
+        pipelines: BTreeMap::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 #[path = "commands/families.rs"]
 mod families;
+mod pipelines;
 mod scene;
 
 use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};

@@ -66,6 +66,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         4 => any_step_of_a_plan(),
         2 => any_about_policies(),
         3 => any_cuts(),
+        2 => any_about_pipelines(),
     ];
     (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
         Some(proposer) => command.avoiding(NodeId::new(proposer)),
@@ -101,6 +102,24 @@ fn any_cuts() -> impl Strategy<Value = Command> {
     let found = prop::sample::subsequence(vec![1_u128, 2, 3, 4], 0..=4);
     (1_u32..8, 1_u32..4, 0_u64..4, found)
         .prop_map(|(model, backend, boot, found)| scene::cuts(model, backend, boot, &found))
+}
+
+/// Pipelines of the models that there may be, and their splits.
+fn any_about_pipelines() -> impl Strategy<Value = Command> {
+    let model = || prop::sample::select(vec!["a", "b", "c"]);
+    let id = || 0_u64..12;
+    prop_oneof![
+        3 => (id(), 1_u64..3, prop::collection::vec(model(), 1..3)).prop_map(|(id, version, models)| {
+            Command::Operate(operation(id, Action::LoadPipeline(scene::chain("p", version, &models))))
+        }),
+        1 => (id(), prop::sample::select(vec!["p", "a"])).prop_map(|(id, name)| {
+            Command::Operate(operation(id, Action::UnloadPipeline { name: name.into() }))
+        }),
+        1 => (1_u64..3, prop::collection::vec(0_u64..9, 1..3)).prop_map(|(version, budgets_ns)| {
+            let split = symphony_pipeline::CommittedSplit { budgets_ns, ..Default::default() };
+            Command::SetSplit { pipeline: "p".into(), version, split }
+        }),
+    ]
 }
 
 /// Plans, and what makes their moves go on or end. Epochs are few, as are the indexes at which moves begin.

@@ -68,6 +68,16 @@ pub enum ViewError {
         /// Its length.
         bytes: usize,
     },
+    /// A pipeline has a value that has no meaning.
+    #[error("pipeline `{pipeline}`: {field}: {reason}")]
+    Pipeline {
+        /// The pipeline.
+        pipeline: String,
+        /// Which value.
+        field: &'static str,
+        /// What was found and what was expected.
+        reason: String,
+    },
     /// An operation's id is none.
     #[error("operation at {index}: {source}")]
     Operation {
