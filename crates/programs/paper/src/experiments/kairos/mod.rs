@@ -1,5 +1,6 @@
 //! What the figures of the Kairos paper share: models with measured latencies on four kinds, policies, evaluations.
 
+mod gaussian_process;
 mod improvement;
 mod searches;
 mod sizes;
@@ -14,7 +15,7 @@ use symphony_fleet::{
 use symphony_simulator::oracle_rps;
 
 pub(super) use improvement::{Variant, report as improvement_report};
-pub(super) use searches::{genetic, random};
+pub(super) use searches::{bayesian, genetic, random};
 pub(super) use sizes::{GAUSSIAN, MIX, Sizes};
 
 use crate::lab::Lab;
