@@ -89,7 +89,12 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
         under_load(cluster, "edf", |cluster| set(cluster, "edf"));
         cluster.one_good_request("n").unwrap();
 
-        for (policy, words) in [("panics", "panicked on n"), ("hangs", "hung on n")] {
+        let faults = [
+            ("panics", "panicked on n", "panicked at input"),
+            ("overlaps", "gave an order that breaks a rule on n", "broke S1"),
+            ("hangs", "hung on n", ""),
+        ];
+        for (policy, words, logged) in faults {
             phase(&format!("a policy that {policy}"));
             let before = cluster.subcluster("default").unwrap();
             under_load(cluster, policy, |cluster| {
@@ -103,6 +108,8 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
             });
             let after = cluster.subcluster("default").unwrap();
             assert!(after.token > before.token, "another lead");
+            let leader = before.leader.unwrap().0;
+            cluster.wait_for_log(&format!("scheduler-{}", leader.get()), logged).unwrap();
             assert_eq!(shown(cluster).0, policy);
             let table = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
             assert!(table.contains(&format!("auto ({policy} {words}")), "{table}");
@@ -115,6 +122,6 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
             line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
         };
         let faults: f64 = ["scheduler-1", "scheduler-2", "scheduler-3"].into_iter().map(counted).sum();
-        assert!(faults >= 2.0, "{faults}");
+        assert!(faults >= 3.0, "{faults}");
     });
 }
