@@ -1,6 +1,8 @@
 //! A policy decides for a whole sub-cluster: it serves, is changed under load, is led on by another replica, and does
 //! no harm when it fails.
 
+use std::process::Command;
+
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 /// Seconds of load around a change.
@@ -83,11 +85,13 @@ fn policies_of_a_sub_cluster_serve_are_changed_under_load_and_led_on_after_a_dea
 #[test]
 fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses_nothing() {
     let program = env!("CARGO_BIN_EXE_symphony-policies");
-    tell("own-policies", &Shape::emulated(&["default"]).with_program(program), |cluster| {
+    let shape = Shape::emulated(&["default"]).with_program(program).with("scheduler.tape_dir=tapes");
+    tell("own-policies", &shape, |cluster| {
         serving(cluster);
         phase("the example's policy");
         under_load(cluster, "edf", |cluster| set(cluster, "edf"));
         cluster.one_good_request("n").unwrap();
+        let of_edf = cluster.subcluster("default").unwrap().token;
 
         let faults = [
             ("panics", "panicked on n", "panicked at input"),
@@ -116,6 +120,17 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
             let events = cluster.cli(&["get", "events"]).ended_with(0).out;
             assert!(events.contains(&format!("policy {policy} of sub-cluster default")), "{events}");
         }
+        phase("what the example's policy decided is decided again, by its program only");
+        let files = std::fs::read_dir(cluster.workspace.file("tapes")).unwrap().map(|file| file.unwrap().path());
+        let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
+        let is_of_edf = |name: &&String| name.contains(&format!("-{of_edf}-")) && name.ends_with("-policy.tape");
+        let tape = names.iter().find(is_of_edf).unwrap_or_else(|| panic!("no tape of lead {of_edf}: {names:?}"));
+        let _ = cluster.cli(&["replay", tape]).ended_with(2).complains(&["edf"]);
+        let again = Command::new(program).args(["replay", tape, "-o", "json"]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
+        let replayed = &report["tapes"][0];
+        assert!(replayed["same"] == true && replayed["batches"].as_u64().unwrap() > 20, "{report}");
+
         let counted = |name: &str| {
             let page = cluster.metrics_of(name).unwrap();
             let line = page.lines().find(|line| line.starts_with("symphony_dispatch_policy_faults_total "));
