@@ -47,8 +47,8 @@ fn end_with_the_reader() {
 
 /// Runs the command line of this process, with the policies of the registry beside those that every program has: what
 /// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay`, `symphony compare --policy`,
-/// `symphony plan fleet --evaluate --policy` and, where a scheduler of the cluster runs this program, `symphony subcluster
-/// policy`.
+/// `symphony plan fleet --evaluate --policy` and, where a scheduler of the cluster runs this program, `symphony
+/// subcluster policy`.
 pub fn main_with(policies: PolicyRegistry) -> ExitCode {
     end_with_the_reader();
     let cli = Cli::parse();

@@ -1,5 +1,5 @@
-//! Searches without bounds: random order, a genetic algorithm, and Bayesian optimisation. All leave out what is part of a
-//! fleet that was tried, as the paper gives its rivals.
+//! Searches without bounds: random order, a genetic algorithm, and Bayesian optimisation. All leave out what is part
+//! of a fleet that was tried, as the paper gives its rivals.
 
 use anyhow::Result;
 use rand::seq::{IndexedRandom as _, SliceRandom as _};

@@ -1,4 +1,5 @@
-//! `symphony compare`: a recorded load under other policies and numbers of GPUs, simulated, beside what really happened.
+//! `symphony compare`: a recorded load under other policies and numbers of GPUs, simulated, beside what really
+//! happened.
 
 mod policies;
 mod recorded;
