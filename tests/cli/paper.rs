@@ -21,5 +21,8 @@ fn a_listed_name_makes_csv_svg_and_page_and_a_stranger_is_refused_with_the_list(
     for file in ["symphony-table2.md", "symphony-table2.svg", "symphony-table2.csv"] {
         assert!(!fs::read_to_string(made.join(file)).unwrap().is_empty(), "{file}");
     }
+    let _ = symphony(&["paper", "blox", "--quick", "--out", "made/blox"]).ended_with(0);
+    let index = fs::read_to_string(workspace.path().join("made/blox/README.md")).unwrap();
+    assert!(["blox-fig4.md", "blox-fig5.md", "blox-fig6.md"].iter().all(|page| index.contains(page)), "{index}");
     let _ = symphony(&["paper", "fig9"]).ended_with(2).complains(&["fig9", "symphony-fig9", "nexus-fig9"]);
 }

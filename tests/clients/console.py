@@ -92,6 +92,7 @@ def processes(page):
     expect(rows.filter(has_text="scheduler")).to_have_count(3)
     expect(rows.filter(has_text="leads the control group")).to_have_count(1)
     expect(rows.filter(has_text="serves this page")).to_have_count(1)
+    expect(page.locator('td[data-label="policy"]').first).to_have_text("auto")
 
 
 def shoot(page, out, name):

@@ -1,6 +1,8 @@
 //! A policy decides for a whole sub-cluster: it serves, is changed under load, is led on by another replica, and does
 //! no harm when it fails.
 
+use std::process::Command;
+
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 /// Seconds of load around a change.
@@ -83,13 +85,20 @@ fn policies_of_a_sub_cluster_serve_are_changed_under_load_and_led_on_after_a_dea
 #[test]
 fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses_nothing() {
     let program = env!("CARGO_BIN_EXE_symphony-policies");
-    tell("own-policies", &Shape::emulated(&["default"]).with_program(program), |cluster| {
+    let shape = Shape::emulated(&["default"]).with_program(program).with("scheduler.tape_dir=tapes");
+    tell("own-policies", &shape, |cluster| {
         serving(cluster);
         phase("the example's policy");
         under_load(cluster, "edf", |cluster| set(cluster, "edf"));
         cluster.one_good_request("n").unwrap();
+        let of_edf = cluster.subcluster("default").unwrap().token;
 
-        for (policy, words) in [("panics", "panicked on n"), ("hangs", "hung on n")] {
+        let faults = [
+            ("panics", "panicked on n", "panicked at input"),
+            ("overlaps", "gave an order that breaks a rule on n", "broke S1"),
+            ("hangs", "hung on n", ""),
+        ];
+        for (policy, words, logged) in faults {
             phase(&format!("a policy that {policy}"));
             let before = cluster.subcluster("default").unwrap();
             under_load(cluster, policy, |cluster| {
@@ -103,18 +112,31 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
             });
             let after = cluster.subcluster("default").unwrap();
             assert!(after.token > before.token, "another lead");
+            let leader = before.leader.unwrap().0;
+            cluster.wait_for_log(&format!("scheduler-{}", leader.get()), logged).unwrap();
             assert_eq!(shown(cluster).0, policy);
             let table = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
             assert!(table.contains(&format!("auto ({policy} {words}")), "{table}");
             let events = cluster.cli(&["get", "events"]).ended_with(0).out;
             assert!(events.contains(&format!("policy {policy} of sub-cluster default")), "{events}");
         }
+        phase("what the example's policy decided is decided again, by its program only");
+        let files = std::fs::read_dir(cluster.workspace.file("tapes")).unwrap().map(|file| file.unwrap().path());
+        let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
+        let is_of_edf = |name: &&String| name.contains(&format!("-{of_edf}-")) && name.ends_with("-policy.tape");
+        let tape = names.iter().find(is_of_edf).unwrap_or_else(|| panic!("no tape of lead {of_edf}: {names:?}"));
+        let _ = cluster.cli(&["replay", tape]).ended_with(2).complains(&["edf"]);
+        let again = Command::new(program).args(["replay", tape, "-o", "json"]).output().unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&again.stdout).unwrap();
+        let replayed = &report["tapes"][0];
+        assert!(replayed["same"] == true && replayed["batches"].as_u64().unwrap() > 20, "{report}");
+
         let counted = |name: &str| {
             let page = cluster.metrics_of(name).unwrap();
             let line = page.lines().find(|line| line.starts_with("symphony_dispatch_policy_faults_total "));
             line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
         };
         let faults: f64 = ["scheduler-1", "scheduler-2", "scheduler-3"].into_iter().map(counted).sum();
-        assert!(faults >= 2.0, "{faults}");
+        assert!(faults >= 3.0, "{faults}");
     });
 }

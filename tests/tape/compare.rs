@@ -90,12 +90,21 @@ fn a_recorded_load_is_sent_taken_out_of_tapes_and_tried_under_other_policies() {
             assert_eq!(count("good") + count("late") + count("dropped"), arrived, "{run}");
             assert!(count("good") > arrived / 2 && run["gpu_s"].as_f64().unwrap() > 0.0, "{run}");
         }
+        let happened = &compared["recorded"];
+        let count = |key: &str| happened[key].as_u64().unwrap();
+        let ended = count("good") + count("late") + count("dropped");
+        assert_eq!(ended + count("cancelled") + count("unknown"), arrived, "{happened}");
+        assert!(count("good") > arrived / 2 && ended > arrived * 9 / 10, "{happened}");
+        assert!(happened["gpu_s"].as_f64().unwrap() > 0.0 && count("gpus") > 0, "{happened}");
+        let faster = with(&["compare"], &["--policy", "auto", "--speed", "2", "-o", "json"]).ended_with(0).json();
+        assert!(faster["recorded"].is_null(), "that load never came: {faster}");
         let page = std::fs::read_to_string(cluster.workspace.file("page.html")).unwrap();
-        assert!(page.contains("<svg") && page.contains("clockwork"), "{page}");
+        assert!(page.contains("<svg") && page.contains("clockwork") && page.contains(">recorded<"), "{page}");
         let recorded: Value = with(&["compare"], &["--policy", "eager", "-o", "json"]).ended_with(0).json();
         assert!(recorded["runs"][0]["gpus"].as_u64().unwrap() > 0, "{recorded}");
         let table = with(&["compare"], &["--policy", "eager"]).ended_with(0);
         assert!(table.out.contains("POLICY") && table.out.contains("GPU S"), "{table:?}");
+        assert!(table.out.contains("recorded: what happened"), "{table:?}");
 
         phase("what cannot be compared is refused in words");
         let refused = with(&["compare"], &["--policy", "auto,none"]).ended_with(2);

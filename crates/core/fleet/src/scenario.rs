@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use symphony_scheduler::PolicyRegistry;
 use symphony_workload::{Scenario, ScenarioError};
 
 use crate::problem::{FleetModel, FleetProblem};
@@ -30,6 +31,19 @@ impl FleetProblem {
     /// # Errors
     /// If the trial's words are not a scenario's.
     pub fn scenario(&self, counts: &[u32], trial: &Trial) -> Result<Scenario, ScenarioError> {
+        self.scenario_among(counts, trial, &PolicyRegistry::new())
+    }
+
+    /// As [`scenario`](Self::scenario), where the program adds these policies.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn scenario_among(
+        &self,
+        counts: &[u32],
+        trial: &Trial,
+        policies: &PolicyRegistry,
+    ) -> Result<Scenario, ScenarioError> {
         let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
         let Trial { policy, duration_s, seeds, arrival, more } = trial;
         let names: Vec<String> =
@@ -51,7 +65,7 @@ impl FleetProblem {
         }
         let _ = writeln!(text, "[workload]\nrate_rps = 1.0\narrival = {arrival}");
         let read_csv = |name: &str| self.table(name).ok_or_else(|| "no such table of the problem".to_owned());
-        Scenario::parse("fleet", &text, &[format!("policy={policy}")], &read_csv)
+        Scenario::parse_among("fleet", &text, &[format!("policy={policy}")], &read_csv, policies)
     }
 
     /// The table of a model by the name that the scenario gives it.

@@ -1,14 +1,17 @@
-//! The load on tapes: models as they were configured, GPUs, and the requests that arrived. It does not depend on what
-//! was decided, so it can be played under other policies.
+//! The load on tapes: models as they were configured, GPUs, and the requests that arrived, to be played under other
+//! policies; and what became of them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use symphony_scheduler::{
-    ClusterInput, ClusterModel, GPUS_MAX, MODELS_MAX, ModelInput, ModelQueueConfig, RankInput, Request,
+    ClusterAction, ClusterActions, ClusterInput, ClusterModel, GPUS_MAX, MODELS_MAX, ModelAction, ModelActions,
+    ModelInput, ModelQueueConfig, RankInput, Request,
 };
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, ModelId, Nanos, RequestValue, Time};
 
+use crate::codec::{Coded as _, Source};
+use crate::outcomes::{Outcomes, RecordedBatch, RecordedOutcome, Which};
 use crate::record::{ObjectConfig, Record, TapeEnd};
 use crate::{OBJECTS_MAX, Tape, TapeError, TapeOrigin};
 
@@ -23,6 +26,8 @@ pub struct RecordedRequest {
     pub items: u32,
     /// Its value, which decides who sheds.
     pub weight: RequestValue,
+    /// What became of it.
+    pub outcome: RecordedOutcome,
 }
 
 /// A model as it was recorded last, and its requests.
@@ -34,6 +39,8 @@ pub struct RecordedModel {
     pub known: ClusterModel,
     /// Requests in the order of time. Those that came again after they had been taken in are not among them.
     pub requests: Vec<RecordedRequest>,
+    /// The batches that ran, in the order of their ends.
+    pub batches: Vec<RecordedBatch>,
 }
 
 /// The load of one lead, from the tapes of its workers.
@@ -61,7 +68,8 @@ impl RecordedLoad {
         }
         let (objects, slots, gpus) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let by_class = [0; GPU_CLASSES_MAX];
-        let mut reading = Reading { load: self, objects, slots, gpus, by_class, most: 0, last: None };
+        let outcomes = Outcomes::default();
+        let mut reading = Reading { load: self, objects, slots, gpus, by_class, most: 0, last: None, outcomes };
         for record in tape.records() {
             let (offset, record) = record?;
             reading.record(offset, record)?;
@@ -110,6 +118,7 @@ struct Reading<'a> {
     most: usize,
     /// The last decision about requests.
     last: Option<Time>,
+    outcomes: Outcomes,
 }
 
 /// A model of a policy for the whole sub-cluster.
@@ -141,8 +150,8 @@ impl Reading<'_> {
                 self.model(offset, object)?.known.profiles.set(class, profile);
             }
             Record::DataDelay { object, data } => self.model(offset, object)?.known.delays.data = data,
-            Record::ModelStep { object, now, input: ModelInput::Arrive(request), .. } => {
-                self.model(offset, object)?.requests.push(recorded(now, &request));
+            Record::ModelStep { object, now, input, actions } => {
+                self.model_step(offset, object, (now, input), actions)?;
             }
             Record::RankStep { input: RankInput::Add { gpu, class, .. }, .. } if (gpu.get() as usize) < GPUS_MAX => {
                 self.add_gpu(gpu, class);
@@ -154,7 +163,7 @@ impl Reading<'_> {
                     return Err(TapeError::TooManyObjects { offset, max: OBJECTS_MAX });
                 }
             }
-            Record::ClusterStep { now, input, .. } => self.cluster_step(offset, now, *input)?,
+            Record::ClusterStep { now, input, actions, .. } => self.cluster_step(offset, now, *input, actions)?,
             Record::End(TapeEnd::Full | TapeEnd::Overflow) => {
                 if let Some(last) = self.last {
                     self.load.complete_until = Some(self.load.complete_until.map_or(last, |until| until.min(last)));
@@ -162,7 +171,6 @@ impl Reading<'_> {
             }
             Record::Gone { .. }
             | Record::Begin { config: ObjectConfig::Pool | ObjectConfig::Cluster { .. }, .. }
-            | Record::ModelStep { .. }
             | Record::RankStep { .. }
             | Record::PoolStep { .. }
             | Record::End(TapeEnd::Stopped) => {}
@@ -170,8 +178,50 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What a policy for the whole sub-cluster was told.
-    fn cluster_step(&mut self, offset: usize, now: Time, input: ClusterInput) -> Result<(), TapeError> {
+    /// What a model's queue was told, and what it ordered.
+    fn model_step(
+        &mut self,
+        offset: usize,
+        object: u32,
+        (now, input): (Time, ModelInput),
+        actions: &[u8],
+    ) -> Result<(), TapeError> {
+        let unknown = TapeError::UnknownObject { offset, object, kind: "a model's queue" };
+        let model = *self.objects.get(&object).ok_or(unknown)?;
+        let models = &mut self.load.models;
+        match input {
+            ModelInput::Arrive(request) => {
+                let known = self.model(offset, object)?;
+                let position = known.requests.len();
+                known.requests.push(recorded(now, &request));
+                self.outcomes.arrived(request.id, model, position);
+            }
+            ModelInput::Return(request) | ModelInput::ReturnWithNext(request) => {
+                self.outcomes.returned(model, request.id);
+            }
+            ModelInput::Cancel(id) | ModelInput::CancelWithNext(id) => self.outcomes.cancelled(models, id),
+            ModelInput::Done { start_late, latency, predicted } => {
+                self.outcomes.ended(models, now, (model, &Which::Taking(predicted)), (start_late, latency));
+            }
+            ModelInput::Withdraw { .. }
+            | ModelInput::Grant { .. }
+            | ModelInput::Classes(_)
+            | ModelInput::Pool(_)
+            | ModelInput::Wake => {}
+        }
+        let orders = ModelActions::take(&mut Source::new(actions, offset))?;
+        for action in &orders.list {
+            match action {
+                ModelAction::Execute(plan) => self.outcomes.planned(model, plan, &orders.planned),
+                ModelAction::Drop { request, .. } => self.outcomes.dropped(&mut self.load.models, request.id),
+                ModelAction::Offer { .. } | ModelAction::Release { .. } | ModelAction::WakeAt(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What a policy for the whole sub-cluster was told, and what it ordered.
+    fn cluster_step(&mut self, offset: usize, now: Time, input: ClusterInput, actions: &[u8]) -> Result<(), TapeError> {
         let unknown = |slot| TapeError::UnknownObject { offset, object: slot, kind: "a model of a policy" };
         match input {
             ClusterInput::Model { model: slot, known } => {
@@ -182,12 +232,36 @@ impl Reading<'_> {
                 self.introduce(offset, model, name, known)?;
             }
             ClusterInput::Arrive { model: slot, request } => {
-                let model = self.slots.get(&slot).and_then(|told| self.load.models.get_mut(&told.model));
-                model.ok_or_else(|| unknown(slot))?.requests.push(recorded(now, &request));
+                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let known = self.load.models.get_mut(&model).ok_or_else(|| unknown(slot))?;
+                self.outcomes.arrived(request.id, model, known.requests.len());
+                known.requests.push(recorded(now, &request));
+            }
+            ClusterInput::Return { model: slot, request } => {
+                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                self.outcomes.returned(model, request.id);
+            }
+            ClusterInput::Cancel { request, .. } => self.outcomes.cancelled(&mut self.load.models, request.id),
+            ClusterInput::Done { gpu, model: slot, start, start_late, latency } => {
+                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let which = Which::At(gpu, start);
+                self.outcomes.ended(&mut self.load.models, now, (model, &which), (start_late, latency));
             }
             ClusterInput::GpuUp { gpu, class, .. } if (gpu.get() as usize) < GPUS_MAX => self.add_gpu(gpu, class),
             ClusterInput::GpuDown(gpu) => self.remove_gpu(gpu),
             _ => {}
+        }
+        let orders = ClusterActions::take(&mut Source::new(actions, offset))?;
+        for action in &orders.list {
+            match action {
+                ClusterAction::Execute { model: slot, plan } => {
+                    let model = self.slots.get(slot).map(|told| told.model).ok_or_else(|| unknown(*slot))?;
+                    self.outcomes.planned(model, plan, &orders.planned);
+                }
+                ClusterAction::Drop { request, .. } => self.outcomes.dropped(&mut self.load.models, request.id),
+                ClusterAction::Preempt(gpu) => self.outcomes.stopped(*gpu),
+                ClusterAction::WakeAt(_) => {}
+            }
         }
         Ok(())
     }
@@ -200,7 +274,7 @@ impl Reading<'_> {
                 (before.name, before.known) = (name, known);
             }
             Entry::Vacant(first) => {
-                first.insert(RecordedModel { name, known, requests: Vec::new() });
+                first.insert(RecordedModel { name, known, requests: Vec::new(), batches: Vec::new() });
             }
         }
         if self.load.models.len() > MODELS_MAX {
@@ -234,5 +308,6 @@ impl Reading<'_> {
 }
 
 fn recorded(now: Time, request: &Request) -> RecordedRequest {
-    RecordedRequest { at: now, slo: request.deadline.since(now), items: request.items, weight: request.weight }
+    let outcome = RecordedOutcome::Unknown;
+    RecordedRequest { at: now, slo: request.deadline.since(now), items: request.items, weight: request.weight, outcome }
 }

@@ -1,14 +1,18 @@
-//! What load was on tapes: models, GPUs and requests, whatever was decided about them.
+//! What load was on tapes: models, GPUs and requests, and what became of these.
 
 use std::sync::Arc;
 
 use symphony_scheduler::{
-    ClusterActions, ClusterFacts, ClusterInput, ClusterModel, DataDelay, Delays, ModelActions, ModelInput,
-    ModelQueueConfig, Policy, RankInput, Request,
+    ClusterAction, ClusterActions, ClusterFacts, ClusterInput, ClusterModel, DataDelay, Delays, DropCause, ModelAction,
+    ModelActions, ModelInput, ModelQueueConfig, Orders, Plan, Policy, RankInput, Request,
 };
-use symphony_tape::{Chunk, RecordedLoad, RecordedRequest, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin};
+use symphony_tape::{
+    Chunk, RecordedBatch, RecordedLoad, RecordedOutcome, RecordedRequest, Tape, TapeEnd, TapeError, TapeHeader,
+    TapeOrigin,
+};
 use symphony_types::{
-    BootId, FrontendId, GpuClass, GpuId, LatencyProfile, ModelId, Nanos, RequestId, RequestValue, Time, Token,
+    BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, ModelId, Nanos, RequestId, RequestValue, Time,
+    Token,
 };
 
 fn config() -> ModelQueueConfig {
@@ -26,7 +30,7 @@ fn request(sequence: u64, deadline: Time) -> Request {
     Request { id, deadline, items: 3, weight: RequestValue::ONE, variant: 0 }
 }
 
-/// A tape with the records that `write` puts on it, without any actions: the load does not depend on them.
+/// A tape with the records that `write` puts on it.
 fn tape(token: u64, write: impl FnOnce(&mut Chunk)) -> Vec<u8> {
     let origin = TapeOrigin { token: Token::new(token), ..TapeOrigin::default() };
     let mut bytes = TapeHeader { origin, worker: "w".into() }.to_bytes();
@@ -77,7 +81,9 @@ fn requests_are_those_that_arrived_and_a_model_is_as_it_was_last() {
     assert_eq!(model.known.profiles.iter().count(), 2);
     assert_eq!(model.known.delays.data.per_item, Nanos::from_micros(30));
     let weight = RequestValue::ONE;
-    let arrived = |ms, slo_ms| RecordedRequest { at: at(ms), slo: Nanos::from_millis(slo_ms), items: 3, weight };
+    let outcome = RecordedOutcome::Unknown;
+    let arrived =
+        |ms, slo_ms| RecordedRequest { at: at(ms), slo: Nanos::from_millis(slo_ms), items: 3, weight, outcome };
     assert_eq!(model.requests, [arrived(10, 30), arrived(12, 20)]);
 }
 
@@ -120,6 +126,120 @@ fn the_load_of_a_policy_for_the_whole_sub_cluster_is_read_as_well() {
     let nobody = tape(1, |chunk| chunk.cluster_step(0, at(1), &arrive(1, at(2)), &ClusterActions::default()));
     let error = self::load(&[nobody]).unwrap_err();
     assert!(matches!(error, TapeError::UnknownObject { object: 0, kind: "a model of a policy", .. }), "{error}");
+}
+
+/// A plan of a GPU for these requests, 6 ms long.
+fn plan(gpu: u32, start: Time, first: u32, requests: u32) -> Plan {
+    let (gpu, end) = (GpuId::new(gpu), start + Nanos::from_millis(6));
+    Plan { gpu, start, end, batch: requests.saturating_mul(3), must_end_by: Time::NEVER, first, requests, why: None }
+}
+
+fn outcomes(load: &RecordedLoad) -> Vec<RecordedOutcome> {
+    load.models()[&ModelId::new(7)].requests.iter().map(|request| request.outcome).collect()
+}
+
+#[test]
+fn what_became_of_requests_is_read_from_plans_their_ends_and_drops() {
+    let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+    let ms = Nanos::from_millis;
+    let cause = DropCause {
+        arrived: at(4),
+        must_end_by: at(40),
+        class: GpuClass::FIRST,
+        batch: 0,
+        target: 1,
+        batch_end: at(41),
+        alone_end: at(41),
+        waiting: 1,
+        shed: None,
+    };
+    let orders = |plans: &[(u32, u64, u64)], dropped: Option<u64>| {
+        let mut orders = ModelActions::default();
+        for (number, &(gpu, start_ms, sequence)) in (0..).zip(plans) {
+            orders.planned.push(request(sequence, at(40)));
+            orders.list.push(ModelAction::Execute(plan(gpu, at(start_ms), number, 1)));
+        }
+        orders.list.extend(dropped.map(|sequence| ModelAction::Drop {
+            request: request(sequence, at(40)),
+            reason: DropReason::SloUnreachable,
+            cause,
+        }));
+        orders
+    };
+    let done = |latency_ms| ModelInput::Done { start_late: ms(1), latency: ms(latency_ms), predicted: ms(6) };
+    let bytes = tape(1, |chunk| {
+        chunk.model(0, ModelId::new(7), "m", 0, &config());
+        for sequence in 1..=6 {
+            step(chunk, 0, at(sequence), &ModelInput::Arrive(request(sequence, at(40))));
+        }
+        // Two GPUs run batches of one size; the one that began later reports first.
+        chunk.model_step(0, at(10), &ModelInput::Wake, &orders(&[(0, 10, 1), (1, 14, 2), (2, 12, 3)], Some(4)));
+        step(chunk, 0, at(18), &done(3));
+        // The third GPU was lost, and its request ran elsewhere.
+        let lost = ModelInput::Return(request(3, at(40)));
+        chunk.model_step(0, at(19), &lost, &orders(&[(1, 20, 3)], None));
+        step(chunk, 0, at(22), &done(11));
+        step(chunk, 0, at(27), &done(6));
+        step(chunk, 0, at(28), &ModelInput::Cancel(request(5, at(40)).id));
+        step(chunk, 0, at(29), &done(6));
+    });
+    let load = load(&[bytes]).unwrap();
+    let ran = |ms| RecordedOutcome::Ran(Nanos::from_millis(ms));
+    let expected =
+        [ran(21), ran(16), ran(24), RecordedOutcome::Dropped, RecordedOutcome::Cancelled, RecordedOutcome::Unknown];
+    assert_eq!(outcomes(&load), expected);
+    let batch = |start_ms, took_ms| RecordedBatch { start: at(start_ms), took: ms(took_ms) };
+    assert_eq!(load.models()[&ModelId::new(7)].batches, [batch(15, 3), batch(11, 11), batch(21, 6)]);
+
+    // Numbers that are on no tape of ours.
+    let wild = Orders { list: vec![ModelAction::Execute(plan(0, at(1), u32::MAX, u32::MAX))], planned: Vec::new() };
+    let bytes = tape(1, |chunk| {
+        chunk.model(0, ModelId::new(7), "m", 0, &config());
+        chunk.model_step(0, at(1), &ModelInput::Arrive(request(1, at(40))), &wild);
+        step(chunk, 0, at(2), &done(6));
+    });
+    assert_eq!(outcomes(&self::load(&[bytes]).unwrap()), [RecordedOutcome::Unknown]);
+}
+
+#[test]
+fn a_policy_for_the_whole_sub_cluster_names_the_plan_that_ended() {
+    let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+    let profile = LatencyProfile::from_line(1.0, 5.0, 16).unwrap();
+    let known = ClusterInput::Model { model: 0, known: Arc::new(ClusterModel::new(profile, Nanos::from_millis(30))) };
+    let execute = |gpu, start_ms, sequence| ClusterActions {
+        list: vec![ClusterAction::Execute { model: 0, plan: plan(gpu, at(start_ms), 0, 1) }],
+        planned: vec![request(sequence, at(40))],
+    };
+    let done = |gpu, start_ms, ms| ClusterInput::Done {
+        gpu: GpuId::new(gpu),
+        model: 0,
+        start: at(start_ms),
+        start_late: Nanos::ZERO,
+        latency: Nanos::from_millis(ms),
+    };
+    let give_up =
+        ClusterAction::Drop { model: 0, request: request(3, at(40)), reason: DropReason::SloUnreachable, cause: None };
+    let arrive = |sequence| ClusterInput::Arrive { model: 0, request: request(sequence, at(40)) };
+    let bytes = tape(1, |chunk| {
+        chunk.cluster(0, "shepherd", &ClusterFacts::default());
+        chunk.cluster_model(0, 0, ModelId::new(7), "m");
+        chunk.cluster_step(0, at(0), &known, &ClusterActions::default());
+        chunk.cluster_step(0, at(1), &arrive(1), &execute(0, 2, 1));
+        chunk.cluster_step(0, at(1), &arrive(2), &execute(1, 2, 2));
+        let dropped = ClusterActions { list: vec![give_up], planned: Vec::new() };
+        chunk.cluster_step(0, at(2), &arrive(3), &dropped);
+        chunk.cluster_step(0, at(9), &done(1, 2, 6), &ClusterActions::default());
+        // Stopped for a larger batch: it runs a second time.
+        let mut stop = execute(0, 10, 1);
+        stop.list.insert(0, ClusterAction::Preempt(GpuId::new(0)));
+        chunk.cluster_step(0, at(10), &ClusterInput::Wake, &stop);
+        chunk.cluster_step(0, at(17), &done(0, 10, 7), &ClusterActions::default());
+    });
+    let load = load(&[bytes]).unwrap();
+    let ran = |ms| RecordedOutcome::Ran(Nanos::from_millis(ms));
+    assert_eq!(outcomes(&load), [ran(16), ran(8), RecordedOutcome::Dropped]);
+    let took: u64 = load.models()[&ModelId::new(7)].batches.iter().map(|batch| batch.took.get()).sum();
+    assert_eq!(took, 13_000_000);
 }
 
 #[test]

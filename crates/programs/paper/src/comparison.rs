@@ -87,7 +87,7 @@ pub fn comparison_page(title: &str, subtitle: &str, runs: &[ComparedRun]) -> Str
         columns,
         panels,
         theirs: String::new(),
-        note: "Simulated with the scheduler's own decisions. A percentile is infinite, and not drawn, where so many \
+        note: "Policies are simulated with the scheduler's own decisions. A percentile is infinite, and not drawn, where so many \
                requests were dropped."
             .to_owned(),
     };

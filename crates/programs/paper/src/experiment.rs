@@ -121,8 +121,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
         symphony_fig15
     ),
     experiment!("nexus-fig2", Nexus, "Figure 2", "which models share a GPU", nexus_fig2),
+    experiment!("nexus-fig4", Nexus, "Figure 4", "throughput of a query by the division of its budget", nexus_fig4),
     experiment!("nexus-fig5", Nexus, "Figure 5", "bad rate of lazy dropping by α", nexus_fig5),
     experiment!("nexus-fig9", Nexus, "Figure 9", "throughput of lazy and early drop by α", nexus_fig9),
+    experiment!("nexus-fig10", Nexus, "Figure 10", "game analysis, one technique less at a time", nexus_fig10),
+    experiment!("nexus-fig11", Nexus, "Figure 11", "traffic monitoring, one technique less at a time", nexus_fig11),
+    experiment!("nexus-fig12", Nexus, "Figure 12", "traffic monitoring in rush hour", nexus_fig12),
+    experiment!("nexus-fig13", Nexus, "Figure 13", "epochs follow a workload over 1000 s", nexus_fig13),
+    experiment!("nexus-fig14", Nexus, "Figure 14", "several models on one GPU", nexus_fig14),
+    experiment!("nexus-fig15", Nexus, "Figure 15", "prefix batching of models that share a trunk", nexus_fig15),
+    experiment!("nexus-fig16", Nexus, "Figure 16", "squishy packing over allocation without batches", nexus_fig16),
+    experiment!("nexus-fig17", Nexus, "Figure 17", "what the split of a budget gains over equal shares", nexus_fig17),
     experiment!("kairos-fig1", Kairos, "Figure 1", "unequal fleets against the best of equal ones", kairos_fig1),
     experiment!(
         "kairos-fig2",
@@ -171,18 +180,9 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment!("kairos-fig14", Kairos, "Figure 14", "bounds and policies on the same fleets", kairos_fig14),
     experiment!("kairos-fig15", Kairos, "Figure 15", "a larger budget, a longer SLO", kairos_fig15),
     experiment!("kairos-fig16", Kairos, "Figure 16", "Gaussian sizes, noisy latencies", kairos_fig16),
-    experiment!("nexus-fig10", Nexus, "Figure 10", "game analysis, one technique less at a time", nexus_fig10),
-    experiment!("nexus-fig11", Nexus, "Figure 11", "traffic monitoring, one technique less at a time", nexus_fig11),
-    experiment!("nexus-fig12", Nexus, "Figure 12", "traffic monitoring in rush hour", nexus_fig12),
-    experiment!("nexus-fig13", Nexus, "Figure 13", "epochs follow a workload over 1000 s", nexus_fig13),
-    experiment!("nexus-fig14", Nexus, "Figure 14", "several models on one GPU", nexus_fig14),
-    experiment!("nexus-fig15", Nexus, "Figure 15", "prefix batching of models that share a trunk", nexus_fig15),
-    experiment!("nexus-fig16", Nexus, "Figure 16", "squishy packing over allocation without batches", nexus_fig16),
     experiment!("blox-fig4", Blox, "Figure 4", "GPUs by the number of jobs", blox_fig4),
     experiment!("blox-fig5", Blox, "Figure 5", "bad rate by the number of GPUs", blox_fig5),
     experiment!("blox-fig6", Blox, "Figure 6", "how often a model is loaded where it is placed", blox_fig6),
-    experiment!("nexus-fig4", Nexus, "Figure 4", "throughput of a query by the division of its budget", nexus_fig4),
-    experiment!("nexus-fig17", Nexus, "Figure 17", "what the split of a budget gains over equal shares", nexus_fig17),
 ];
 
 /// The experiment of this name. The paper may be left out where only one has such a figure: `fig15`.

@@ -1,6 +1,7 @@
 //! Writes the CSV, SVG and Markdown files of each report, and an index of all.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
@@ -31,12 +32,18 @@ pub fn write_report(folder: &Path, outcome: &Outcome) -> Result<()> {
     write(&folder.join(format!("{name}.md")), &page(outcome))
 }
 
-/// Writes `README.md`, which links to all reports.
+/// Writes `README.md`, which links to all reports. Sections of papers that are not among them stay as they are.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// If the file cannot be read or written.
 pub fn write_index(folder: &Path, outcomes: &[Outcome]) -> Result<()> {
-    write(&folder.join("README.md"), &index(outcomes))
+    let path = folder.join("README.md");
+    let before = match fs::read_to_string(&path) {
+        Ok(before) => before,
+        Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
+    write(&path, &index(&before, outcomes))
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -128,36 +135,54 @@ pub(crate) fn number(value: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn index(outcomes: &[Outcome]) -> String {
+/// In the order of the index.
+const PAPERS: [Paper; 4] = [Paper::Symphony, Paper::Nexus, Paper::Kairos, Paper::Blox];
+
+/// The index; papers of which nothing was made keep their sections of the index before.
+fn index(before: &str, outcomes: &[Outcome]) -> String {
     let mut text = "# The papers, reproduced\n\n\
         Tables and figures of the papers that Symphony builds on, made again with this repository's policies in virtual time, beside what \
         the papers say. Each page has the plot, the data and the reasons for differences. All of it is made again by\n\n\
         ```sh\nsymphony paper all --out docs/papers --data DIR\n```\n\n\
-        and `symphony paper NAME` makes one of them. DIR has what others measured and published, which is not part of the repository; what \
-        needs it is left out without. `--quick` takes about a minute for all and is what the tests run.\n"
+        and `symphony paper NAME` makes one of them, or those of one paper (`kairos`). DIR has what others measured and published, which is \
+        not part of the repository; what needs it is left out without. `--quick` takes about a minute for all and is what the tests run.\n"
         .to_owned();
-    for paper in [Paper::Symphony, Paper::Nexus, Paper::Kairos, Paper::Blox] {
-        let mut of_paper = outcomes.iter().filter(|outcome| outcome.experiment.paper == paper).peekable();
-        if of_paper.peek().is_none() {
-            continue;
-        }
-        text += &format!(
-            "\n## {}\n\n| | what it shows | a value of the paper, and ours |\n| --- | --- | --- |\n",
-            paper.title()
-        );
-        for Outcome { experiment, report } in of_paper {
-            let Experiment { name, figure, what, .. } = experiment;
-            // The first comparison with a value of ours represents the page.
-            let chosen = report.comparisons.iter().find(|comparison| comparison.ours.is_some());
-            let value = chosen.map_or_else(String::new, |comparison| {
-                let theirs = range(comparison.theirs.0, comparison.theirs.1);
-                let ours = comparison.ours.map(number).unwrap_or_default();
-                format!("{}: paper {theirs}, ours {ours} {}", comparison.what, comparison.unit).trim_end().to_owned()
-            });
-            text += &format!("| [{figure}]({name}.md) | {what} | {value} |\n");
+    for paper in PAPERS {
+        match section(paper, outcomes) {
+            Some(section) => text += &section,
+            None => text += section_of(before, paper).unwrap_or_default(),
         }
     }
     text
+}
+
+/// The pages of a paper, if any were made.
+fn section(paper: Paper, outcomes: &[Outcome]) -> Option<String> {
+    let mut of_paper = outcomes.iter().filter(|outcome| outcome.experiment.paper == paper).peekable();
+    of_paper.peek()?;
+    let mut text = format!(
+        "\n## {}\n\n| | what it shows | a value of the paper, and ours |\n| --- | --- | --- |\n",
+        paper.title()
+    );
+    for Outcome { experiment, report } in of_paper {
+        let Experiment { name, figure, what, .. } = experiment;
+        // The first comparison with a value of ours represents the page.
+        let chosen = report.comparisons.iter().find(|comparison| comparison.ours.is_some());
+        let value = chosen.map_or_else(String::new, |comparison| {
+            let theirs = range(comparison.theirs.0, comparison.theirs.1);
+            let ours = comparison.ours.map(number).unwrap_or_default();
+            format!("{}: paper {theirs}, ours {ours} {}", comparison.what, comparison.unit).trim_end().to_owned()
+        });
+        text += &format!("| [{figure}]({name}.md) | {what} | {value} |\n");
+    }
+    Some(text)
+}
+
+/// The section of a paper in an index.
+fn section_of(index: &str, paper: Paper) -> Option<&str> {
+    let begin = index.find(&format!("\n## {}\n", paper.title()))?;
+    let end = index[begin + 1..].find("\n## ").map_or(index.len(), |at| begin + 1 + at);
+    Some(&index[begin..end])
 }
 
 #[cfg(test)]
@@ -168,6 +193,20 @@ mod tests {
     fn numbers_have_the_digits_that_matter() {
         let texts = [5169.4, 12.54, 0.7532, 2.0, 0.05, 1.10, 90.0].map(number);
         assert_eq!(texts, ["5169", "12.5", "0.753", "2", "0.05", "1.1", "90"]);
+    }
+
+    #[test]
+    fn papers_of_which_nothing_was_made_keep_their_sections() {
+        let part = |paper: Paper| format!("\n## {}\n\n| of {paper:?} |\n", paper.title());
+        let before = format!("# Old\n{}{}", part(Paper::Nexus), part(Paper::Blox));
+        for paper in [Paper::Nexus, Paper::Blox] {
+            assert_eq!(section_of(&before, paper), Some(&*part(paper)));
+        }
+        assert_eq!(section_of(&before, Paper::Kairos), None);
+        let merged = index(&before, &[]);
+        assert!(merged.starts_with("# The papers") && !merged.contains("# Old"), "{merged}");
+        assert!(merged.ends_with(&(part(Paper::Nexus) + &part(Paper::Blox))), "{merged}");
+        assert_eq!(index(&merged, &[]), merged);
     }
 
     #[test]

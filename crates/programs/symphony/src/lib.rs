@@ -46,8 +46,9 @@ fn end_with_the_reader() {
 }
 
 /// Runs the command line of this process, with the policies of the registry beside those that every program has: what
-/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay`, `symphony compare --policy` and,
-/// where a scheduler of the cluster runs this program, `symphony subcluster policy`.
+/// they are called is taken by `symphony sim --policy`, scenarios, `symphony replay`, `symphony compare --policy`,
+/// `symphony plan fleet --evaluate --policy` and, where a scheduler of the cluster runs this program, `symphony
+/// subcluster policy`.
 pub fn main_with(policies: PolicyRegistry) -> ExitCode {
     end_with_the_reader();
     let cli = Cli::parse();
@@ -82,7 +83,7 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Backup(args) => tools::backup::run(&args).await,
             Command::Restore(args) => node::restore::run(&args).await,
             Command::Upgrade(command) => tools::upgrade::run(&command).await,
-            Command::Plan(command) => tools::plan::run(&command).await,
+            Command::Plan(command) => tools::plan::run(&command, &policies).await,
             Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,

@@ -594,6 +594,13 @@ export function processesView(cluster) {
           ? `led by n${subcluster.leader}`
           : make("span", { class: "state bad" }, "nobody leads it"),
       ),
+      make(
+        "td",
+        { "data-label": "policy", class: subcluster.policy_failed ? "bad" : null },
+        subcluster.policy_failed
+          ? `auto (${subcluster.policy} ${subcluster.policy_failed})`
+          : subcluster.policy || "auto",
+      ),
       make("td", { class: "number", "data-label": "models" }, number(subcluster.models)),
       make("td", { class: "number", "data-label": "GPUs" }, number(subcluster.gpus)),
       make("td", { class: "number", "data-label": "queue" }, number(subcluster.queued)),
@@ -605,8 +612,8 @@ export function processesView(cluster) {
       ),
     ),
   );
-  const subheads = ["Sub-cluster", "Leader", "Models", "GPUs", "Queue", "GPU time idle", "Demand"].map((title, at) =>
-    make("th", { scope: "col", class: at > 1 ? "number" : null }, title),
+  const subheads = ["Sub-cluster", "Leader", "Policy", "Models", "GPUs", "Queue", "GPU time idle", "Demand"].map(
+    (title, at) => make("th", { scope: "col", class: at > 2 ? "number" : null }, title),
   );
   return [
     make(

@@ -157,7 +157,8 @@ pub(crate) struct FleetArgs {
     /// Find the best fleet by simulating those with the highest bounds, until no other can be better (Kairos+).
     #[arg(long)]
     pub(crate) evaluate: bool,
-    /// The policy that is simulated: a name, or a table such as '{ name = "nexus", frontends = 8 }'.
+    /// The policy that is simulated, as `symphony sim` takes it: a name, also of one that the program adds, or a table
+    /// such as '{ name = "nexus", frontends = 8 }'.
     #[arg(long, requires = "evaluate", default_value = "auto")]
     pub(crate) policy: String,
     /// The most fleets that are simulated.

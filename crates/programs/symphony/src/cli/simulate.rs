@@ -59,8 +59,8 @@ pub(crate) struct SimArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PaperArgs {
-    /// A name from the list, `list`, or `all`.
-    #[arg(value_name = "LIST|NAME|all")]
+    /// A name from the list, `list`, `all`, or a paper: `symphony`, `nexus`, `kairos` or `blox`.
+    #[arg(value_name = "LIST|NAME|PAPER|all")]
     pub(crate) name: String,
     /// Where the files go; made if it is not there. The repository keeps them in docs/papers.
     #[arg(long, value_name = "DIR", default_value = "papers")]

@@ -298,7 +298,7 @@ fn subclusters(view: &View) -> Shown {
 }
 
 /// The policy that decides for the sub-cluster, with what became of it; `auto` if each model has its own.
-pub(super) fn policy(subcluster: &SubclusterView) -> String {
+pub(crate) fn policy(subcluster: &SubclusterView) -> String {
     subcluster.policy.as_ref().map_or_else(|| "auto".to_owned(), PolicyView::words)
 }
 
@@ -315,7 +315,7 @@ pub(super) fn gpu_use(view: &View, id: SubclusterId, subcluster: &SubclusterView
 
 /// The autoscaler's advice beside the present number: `3 of kind a100 (2 there, 1 on order): bad_rate`. For the reason,
 /// GPUs on order count as present: with them there may be enough. Where there is a budget, what they cost and why.
-pub(super) fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
+pub(crate) fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView) -> String {
     let Some(advice) = &subcluster.advice else { return String::new() };
     let serving = |kind: &str| {
         let backends = view.backends.values().filter(|b| b.subcluster == id && b.up && b.duty.takes_work());
@@ -335,7 +335,8 @@ pub(super) fn advice(view: &View, id: SubclusterId, subcluster: &SubclusterView)
     format!("{}: {}{fleet}", kinds.join(", "), advice.reason)
 }
 
-fn advice_json(advice: &AdviceView) -> Value {
+/// The advice for programs.
+pub(crate) fn advice_json(advice: &AdviceView) -> Value {
     let kinds: Vec<_> = advice
         .kinds
         .iter()

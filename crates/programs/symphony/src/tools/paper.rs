@@ -17,8 +17,12 @@ pub(crate) fn run(args: &PaperArgs) -> anyhow::Result<()> {
             return Ok(());
         }
         "all" => EXPERIMENTS.iter().collect(),
-        name => vec![find(name).ok_or_else(|| unknown(name))?],
+        name => match of_paper(name) {
+            all if all.is_empty() => vec![find(name).ok_or_else(|| unknown(name))?],
+            all => all,
+        },
     };
+    let several = chosen.len() > 1;
     std::fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
 
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -51,7 +55,7 @@ pub(crate) fn run(args: &PaperArgs) -> anyhow::Result<()> {
         outcomes.push(outcome);
     }
     bar.finish_and_clear();
-    if args.name == "all" {
+    if several {
         write_index(&args.out, &outcomes)?;
         eprintln!("{} in {:.0} s", args.out.join("README.md").display(), began.elapsed().as_secs_f64());
     }
@@ -65,9 +69,18 @@ fn list() {
     table::print(&["NAME", "IN THE PAPER", "WHAT"], &rows);
 }
 
+/// Everything of one paper. Its figures share searches, which are made once.
+fn of_paper(name: &str) -> Vec<&'static Experiment> {
+    let is_of = |experiment: &&Experiment| experiment.name.split_once('-').is_some_and(|(paper, _)| paper == name);
+    EXPERIMENTS.iter().filter(is_of).collect()
+}
+
 fn unknown(name: &str) -> anyhow::Error {
     let names: Vec<_> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-    bad_input(format!("there is no table or figure `{name}`; expected list, all, or one of {}", names.join(", ")))
+    bad_input(format!(
+        "there is no table or figure `{name}`; expected list, all, a paper (symphony, nexus, kairos, blox), or one of {}",
+        names.join(", ")
+    ))
 }
 
 /// The comparisons, for people.

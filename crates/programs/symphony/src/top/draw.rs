@@ -9,12 +9,15 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
 
 use super::board::{Board, TABLES};
+use super::wanted;
 
 /// The last line.
 const KEYS: &str =
     "q quit  Tab table  up/down row  s sort by the next column  r reverse  Enter this sub-cluster alone  Esc all";
 /// Lines of a table besides its rows: title and header.
 const AROUND_ROWS: u16 = 2;
+/// Between columns.
+const COLUMN_SPACING: u16 = 2;
 
 /// Draws everything; `now` determines the age of the data.
 pub(super) fn draw(frame: &mut Frame, board: &Board, now: Duration) {
@@ -69,6 +72,10 @@ fn lines(board: &Board, now: Duration) -> Vec<(String, Style)> {
     }
     let notes = board.screen.iter().flat_map(|(_, screen)| &screen.notes);
     lines.extend(notes.map(|note| (note.clone(), Style::new().fg(Color::Yellow))));
+    if let Some((_, screen)) = &board.screen {
+        let budgets = wanted::lines(&screen.budgets, board.only.as_deref());
+        lines.extend(budgets.into_iter().map(|line| (line, Style::new())));
+    }
     lines
 }
 
@@ -85,6 +92,20 @@ fn heights(available: u16, needs: [u16; TABLES]) -> [u16; TABLES] {
     heights
 }
 
+/// Widths of columns that fit: what is too much is taken from the right, where words are, and not from all, since half
+/// a number is worse than none.
+fn fitting(mut widths: Vec<u16>, available: u16) -> Vec<u16> {
+    let spaces = u32::from(COLUMN_SPACING) * widths.len().saturating_sub(1) as u32;
+    let needed = widths.iter().map(|&width| u32::from(width)).sum::<u32>() + spaces;
+    let mut over = needed.saturating_sub(available.into());
+    for width in widths.iter_mut().rev() {
+        let cut = over.min((*width).into());
+        *width -= cut as u16;
+        over -= cut;
+    }
+    widths
+}
+
 fn draw_table(frame: &mut Frame, area: Rect, board: &Board, table: usize) {
     let Some((_, screen)) = &board.screen else { return };
     let (shown, rows, sort) = (&screen.tables[table], board.rows(table), board.sorts[table]);
@@ -98,7 +119,8 @@ fn draw_table(frame: &mut Frame, area: Rect, board: &Board, table: usize) {
         let cells = rows.iter().map(|row| row.cells[column].to_string().chars().count());
         cells.chain([head.chars().count()]).max().unwrap_or(0) as u16
     };
-    let widths: Vec<_> = heads.iter().enumerate().map(width).map(Constraint::Length).collect();
+    let widths = fitting(heads.iter().enumerate().map(width).collect(), area.width);
+    let widths: Vec<_> = widths.into_iter().map(Constraint::Length).collect();
     let is_number = |column: usize| rows.first().is_some_and(|row| row.cells[column].is_number());
     let line = |column: usize, text: String| {
         let line = Line::from(text);
@@ -121,7 +143,7 @@ fn draw_table(frame: &mut Frame, area: Rect, board: &Board, table: usize) {
     let drawn = Table::new(rows, widths)
         .header(header)
         .block(block)
-        .column_spacing(2)
+        .column_spacing(COLUMN_SPACING)
         .row_highlight_style(Style::new().add_modifier(marked));
     let mut state = TableState::new().with_selected(board.marked_at(table));
     frame.render_stateful_widget(drawn, area, &mut state);
@@ -133,7 +155,7 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::super::board::Key;
-    use super::super::scene::sample;
+    use super::super::scene::{advice, sample};
     use super::super::screen::Screen;
     use super::*;
 
@@ -172,6 +194,25 @@ mod tests {
         }
         assert!(screen.iter().any(|line| line.starts_with(" GPUs (2) ")), "{}", screen.join("\n"));
         assert!(screen.last().unwrap().starts_with("q quit"), "{}", screen.join("\n"));
+    }
+
+    #[test]
+    fn what_a_budget_should_buy_is_above_the_tables_and_too_wide_columns_are_cut_at_the_right() {
+        let (before, mut now) = (sample(1), sample(3));
+        now.view.subclusters.values_mut().next().unwrap().advice = Some(advice(Some(12.0)));
+        let mut board = Board::default();
+        board.take(Duration::from_secs(3), Ok(Screen::of(&before, &now)));
+        let screen = drawn(&board, (104, 20), 3);
+        assert!(
+            screen[1].starts_with("pool wants 2 of kind a100 at 2.5 (1 there, 1 on order), 9 of kind t4"),
+            "{screen:?}"
+        );
+        let row = screen.iter().find(|line| line.starts_with("pool  ")).unwrap();
+        assert!(row.contains("  0.0 of 1      2  auto    2 a1"), "no number is cut: {row}");
+        assert_eq!(fitting(vec![10, 5, 8], 27), [10, 5, 8]);
+        assert_eq!(fitting(vec![10, 5, 8], 20), [10, 5, 1]);
+        assert_eq!(fitting(vec![10, 5, 8], 9), [5, 0, 0]);
+        assert_eq!(fitting(Vec::new(), 9), Vec::<u16>::new());
     }
 
     #[test]

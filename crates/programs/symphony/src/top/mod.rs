@@ -12,6 +12,7 @@ pub(crate) mod sample;
 #[cfg(test)]
 pub(crate) mod scene;
 mod screen;
+mod wanted;
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ fn print(screen: &Screen) {
     println!("{}", screen.headline());
     for note in &screen.notes {
         println!("{note}");
+    }
+    for budget in &screen.budgets {
+        println!("{}", budget.line());
     }
     for shown in &screen.tables {
         let rows: Vec<_> = shown.rows.iter().map(|row| row.cells.iter().map(ToString::to_string).collect()).collect();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use symphony_protocol::view::{
-    BackendView, FrontendView, GpuLoadView, GpuView, HolderView, LoadView, ModelLoadView, ModelSource, ModelSpec,
-    ModelView, SubclusterView, View,
+    AdviceView, BackendView, FleetAdviceView, FleetChoiceView, FrontendView, GpuLoadView, GpuView, HolderView,
+    KindAdviceView, LoadView, ModelLoadView, ModelSource, ModelSpec, ModelView, SubclusterView, View,
 };
 use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_types::{
@@ -87,6 +87,32 @@ pub(crate) fn view() -> View {
         models: [(ModelId::new(1), model("m", pool)), (ModelId::new(2), model("quiet", spare))].into(),
         frontends: [(FrontendId::new(1), frontend)].into(),
         ..View::default()
+    }
+}
+
+/// Two GPUs of kind `a100` and nine of `t4`; with a budget, what they cost of it.
+pub(super) fn advice(budget_per_hour: Option<f64>) -> AdviceView {
+    let kind = |kind: &str, target, price_per_hour| KindAdviceView {
+        kind: kind.to_owned(),
+        target,
+        release: Vec::new(),
+        price_per_hour: budget_per_hour.and(Some(price_per_hour)),
+    };
+    let chosen = FleetChoiceView { price_per_hour: 8.15, bound_rps: 410.0, needed_rps: 400.0, rate_rps: 340.0 };
+    AdviceView {
+        reason: "fleet".to_owned(),
+        bad_rate: 0.0,
+        idle_fraction: 0.0,
+        busy_gpus: 0.0,
+        demand_gpus: None,
+        kinds: vec![kind("a100", 2, 2.5), kind("t4", 9, 0.35)],
+        slow: Vec::new(),
+        drifts: Vec::new(),
+        fleet: budget_per_hour.map(|budget_per_hour| FleetAdviceView {
+            budget_per_hour,
+            chosen: Some(chosen),
+            refused: String::new(),
+        }),
     }
 }
 

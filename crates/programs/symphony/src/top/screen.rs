@@ -10,7 +10,8 @@ use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::row::{Cell, Row, Table};
 use super::sample::{FrontendCounts, ModelCounts, Sample};
-use crate::tools::get::{gpu_state, model_state, subcluster_name};
+use super::wanted::{self, Budget};
+use crate::tools::get::{advice_json, gpu_state, model_state, policy, subcluster_name};
 
 /// After this silence a lead is not shown as idle, and its queue as unknown: a lead without changes reports every four
 /// seconds.
@@ -18,8 +19,20 @@ const SILENT_AFTER: Duration = Duration::from_secs(6);
 /// Reports whose ages differ by less than this are the same: a lead reports at most once a second.
 const SAME_REPORT: Duration = Duration::from_millis(250);
 
-const SUBCLUSTERS: &[&str] =
-    &["SUBCLUSTER", "LEADER", "TOKEN", "MODELS", "GPUS", "RATE /S", "BAD RATE", "IDLE GPUS", "DEMAND", "QUEUE"];
+const SUBCLUSTERS: &[&str] = &[
+    "SUBCLUSTER",
+    "LEADER",
+    "TOKEN",
+    "MODELS",
+    "GPUS",
+    "RATE /S",
+    "BAD RATE",
+    "IDLE GPUS",
+    "DEMAND",
+    "QUEUE",
+    "POLICY",
+    "GPUS WANTED",
+];
 const MODELS: &[&str] = &[
     "MODEL",
     "SUBCLUSTER",
@@ -48,6 +61,8 @@ pub(crate) struct Screen {
     span: Duration,
     /// Missing data and the reason, for display.
     pub(super) notes: Vec<String>,
+    /// What sub-clusters with a budget should have for it.
+    pub(super) budgets: Vec<Budget>,
     /// Sub-clusters, models, GPUs.
     pub(super) tables: [Table; 3],
     json: [Vec<Value>; 3],
@@ -143,6 +158,7 @@ impl Screen {
             control_leader: view.control_leader.map(|node| node.get()),
             span,
             notes: notes(now, rates.is_some()),
+            budgets: wanted::budgets(view),
             tables: [
                 Table { title: "sub-clusters", header: SUBCLUSTERS, rows: subclusters },
                 Table { title: "models", header: MODELS, rows: models },
@@ -279,6 +295,7 @@ fn subcluster(
     let queued = heard(subcluster).map(|load| load.models.values().map(|model| model.queued).sum());
     let leader = subcluster.leader.map(|(node, _)| node);
     let (rate, bad_rate) = (sum.map(|sum| sum.all), sum.and_then(Rates::bad_rate));
+    let policy_failed = subcluster.policy.as_ref().and_then(|policy| policy.failed.as_ref());
     let row = Row {
         key: subcluster.name.clone(),
         subcluster: subcluster.name.clone(),
@@ -293,12 +310,16 @@ fn subcluster(
             Cell::Share(idle),
             Cell::GpusOf(demand, gpus.len()),
             Cell::Count(queued),
+            Cell::Text(policy(subcluster)),
+            Cell::Text(wanted::in_short(subcluster.advice.as_ref())),
         ],
-        alarming: leader.is_none() || bad_rate.is_some_and(|bad| bad > 0.0),
+        alarming: leader.is_none() || policy_failed.is_some() || bad_rate.is_some_and(|bad| bad > 0.0),
     };
     let json = json!({ "name": subcluster.name, "leader": leader.map(|node| node.get()), "token": subcluster.token.get(),
                        "models": models.len(), "gpus": gpus.len(), "rate_rps": rate, "bad_rate": bad_rate,
-                       "idle_fraction": idle, "demand_gpus": demand, "queued": queued });
+                       "idle_fraction": idle, "demand_gpus": demand, "queued": queued,
+                       "policy": subcluster.policy.as_ref().map(|policy| &policy.text), "policy_failed": policy_failed,
+                       "advice": subcluster.advice.as_ref().map(advice_json) });
     (row, json)
 }
 
@@ -392,9 +413,10 @@ fn notes(now: &Sample, rates_known: bool) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use symphony_protocol::view::PolicyView;
     use symphony_types::{BootId, Nanos, Token};
 
-    use super::super::scene::{GPU, counted, sample};
+    use super::super::scene::{self, GPU, counted, sample};
     use super::*;
 
     fn second_later() -> (Sample, Sample) {
@@ -493,6 +515,34 @@ mod tests {
         assert_eq!(demand(&now), 1.5, "of one GPU");
         now.view.subclusters.values_mut().filter_map(|s| s.load.as_mut()).for_each(|load| load.demand = None);
         assert_eq!(demand(&now), Value::Null);
+    }
+
+    #[test]
+    fn a_sub_cluster_has_its_policy_and_what_it_should_have_by_kind() {
+        let (before, mut now) = second_later();
+        let pool = now.view.subclusters.values_mut().next().unwrap();
+        pool.policy = Some(PolicyView { text: "nexus".to_owned(), failed: None });
+        pool.advice = Some(scene::advice(Some(12.0)));
+        let shown = |now: &Sample| {
+            let screen = Screen::of(&before, now);
+            let cells: Vec<_> = screen.tables[0].rows[0].cells[10..].iter().map(ToString::to_string).collect();
+            (cells, screen.json()["subclusters"].clone(), screen.budgets.len())
+        };
+        let (cells, json, budgets) = shown(&now);
+        assert_eq!((cells, budgets), (vec!["nexus".to_owned(), "2 a100, 9 t4: fleet".to_owned()], 1));
+        assert_eq!((&json[0]["policy"], &json[0]["policy_failed"]), (&json!("nexus"), &Value::Null));
+        let kinds = &json[0]["advice"]["kinds"];
+        assert_eq!((&kinds[1]["target"], &kinds[1]["price_per_hour"]), (&json!(9), &json!(0.35)));
+        assert_eq!(json[0]["advice"]["fleet"]["budget_per_hour"], 12.0);
+        assert_eq!((&json[1]["policy"], &json[1]["advice"]), (&Value::Null, &Value::Null));
+        let pool = now.view.subclusters.values_mut().next().unwrap();
+        pool.policy.as_mut().unwrap().failed = Some("panicked on n1".to_owned());
+        let (cells, json, _) = shown(&now);
+        assert_eq!(
+            (cells[0].as_str(), &json[0]["policy_failed"]),
+            ("auto (nexus panicked on n1)", &json!("panicked on n1"))
+        );
+        assert!(Screen::of(&before, &now).tables[0].rows[0].alarming);
     }
 
     #[test]

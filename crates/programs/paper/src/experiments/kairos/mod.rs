@@ -1,5 +1,6 @@
 //! What the figures of the Kairos paper share: models with measured latencies on four kinds, policies, evaluations.
 
+mod gaussian_process;
 mod improvement;
 mod searches;
 mod sizes;
@@ -14,7 +15,7 @@ use symphony_fleet::{
 use symphony_simulator::oracle_rps;
 
 pub(super) use improvement::{Variant, report as improvement_report};
-pub(super) use searches::{genetic, random};
+pub(super) use searches::{bayesian, genetic, random};
 pub(super) use sizes::{GAUSSIAN, MIX, Sizes};
 
 use crate::lab::Lab;
@@ -179,7 +180,11 @@ impl Study {
 
     /// The search of Kairos+ for a policy's best fleet, by a bound that no fleet exceeds with it.
     pub(super) fn best(&self, lab: &Lab<'_>, system: &System) -> Result<(Ranking, Found)> {
-        let bound = if *system == AUTO { Bound::Together } else { Bound::Alone };
+        self.best_by(lab, system, if *system == AUTO { Bound::Together } else { Bound::Alone })
+    }
+
+    /// The same search by another bound.
+    pub(super) fn best_by(&self, lab: &Lab<'_>, system: &System, bound: Bound) -> Result<(Ranking, Found)> {
         let ranking = rank(&self.problem, bound)?;
         let found =
             search(&ranking, &mut Trying { study: self, lab, system }, lab.pick(EVALUATIONS_MAX.0, EVALUATIONS_MAX.1))?;

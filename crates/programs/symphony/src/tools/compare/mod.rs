@@ -1,6 +1,8 @@
-//! `symphony compare`: a recorded load under other policies and numbers of GPUs, simulated.
+//! `symphony compare`: a recorded load under other policies and numbers of GPUs, simulated, beside what really
+//! happened.
 
 mod policies;
+mod recorded;
 mod scenario;
 mod show;
 
@@ -11,12 +13,14 @@ use symphony_paper::{ComparedModel, ComparedRun, comparison_page};
 use symphony_scheduler::PolicyRegistry;
 use symphony_simulator::{RunResult, preflight};
 use symphony_sweep::{Run, Sweep};
+use symphony_tape::RecordedLoad;
 use symphony_workload::{Arrival, Scenario, ScenarioError};
 
 use super::tape;
 use crate::cli::{CompareArgs, Output};
 use crate::exit::bad_input;
 use policies::split;
+use recorded::{Recorded, recorded};
 use scenario::RecordedScenario;
 
 /// Runs of one comparison: more do not fit on a page.
@@ -35,18 +39,18 @@ pub(crate) fn run(args: &CompareArgs, registry: &PolicyRegistry) -> anyhow::Resu
     let load = tape::load(&args.tapes)?;
     let mut arrivals = tape::arrivals(&load)?;
     args.part.apply(&mut arrivals)?;
-    let recorded = RecordedScenario::new(&load, &arrivals)?;
+    let of_tape = RecordedScenario::new(&load, &arrivals)?;
     let gpus = match args.gpus.as_slice() {
-        [] => vec![recorded.recorded_gpus()?],
-        some => some.iter().map(|&gpus| recorded.gpus(gpus)).collect::<anyhow::Result<_>>()?,
+        [] => vec![of_tape.recorded_gpus()?],
+        some => some.iter().map(|&gpus| of_tape.gpus(gpus)).collect::<anyhow::Result<_>>()?,
     };
     let mut scenarios: Vec<Scenario> = Vec::with_capacity(runs);
     for gpus in &gpus {
         for policy in &policies {
-            let text = recorded.text(gpus);
+            let text = of_tape.text(gpus);
             let mut set = args.set.clone();
             set.push(format!("policy={policy}"));
-            let read_csv = |name: &str| recorded.csv(name);
+            let read_csv = |name: &str| of_tape.csv(name);
             let scenario = Scenario::parse_among("the tapes", &text, &set, &read_csv, registry);
             let mut scenario = scenario.map_err(|error| in_words(error, policy))?;
             share_arrivals(&mut scenario, scenarios.first());
@@ -59,16 +63,34 @@ pub(crate) fn run(args: &CompareArgs, registry: &PolicyRegistry) -> anyhow::Resu
     let results = Sweep::new(args.threads).runs(&runs, &|_| {})?;
     let compared: Vec<_> = scenarios.iter().zip(&results).map(|(scenario, run)| compared(scenario, run)).collect();
     let lasts_s = arrivals.rows.last().map_or(0.0, |row| row.at.as_secs_f64());
-    let of_tapes = show::OfTapes { requests: arrivals.rows.len(), models: recorded.models(), lasts_s };
+    let of_tapes = show::OfTapes { requests: arrivals.rows.len(), models: of_tape.models(), lasts_s };
+    let happened = happened(args, &load, scenarios.first())?;
     if let Some(path) = &args.html {
-        let page = comparison_page("A recorded load under other policies", &of_tapes.to_string(), &compared);
+        // Without the number of its GPUs it has no place in the plots.
+        let happened = happened.as_ref().map(|happened| happened.run.clone()).filter(|run| run.gpus > 0);
+        let subtitle = match &happened {
+            Some(run) => format!("{of_tapes}; {} is what happened, as far as the lead knew", run.policy),
+            None => of_tapes.to_string(),
+        };
+        let all: Vec<_> = happened.into_iter().chain(compared.iter().cloned()).collect();
+        let page = comparison_page("A recorded load under other policies", &subtitle, &all);
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     match args.output {
-        Output::Table => show::table(&of_tapes, &compared),
-        Output::Json => println!("{}", serde_json::to_string_pretty(&show::json(&of_tapes, &compared))?),
+        Output::Table => show::table(&of_tapes, happened.as_ref(), &compared),
+        Output::Json => {
+            let whole = show::json(&of_tapes, happened.as_ref(), &compared);
+            println!("{}", serde_json::to_string_pretty(&whole)?);
+        }
     }
     Ok(())
+}
+
+/// What happened when the requests came as fast as they are played.
+fn happened(args: &CompareArgs, load: &RecordedLoad, simulated: Option<&Scenario>) -> anyhow::Result<Option<Recorded>> {
+    let Some(simulated) = simulated.filter(|_| args.part.speed == 1.0) else { return Ok(None) };
+    let gpus = load.gpus().map(|(_, gpus)| gpus).sum();
+    Ok(recorded(load, args.part.window()?, gpus, simulated.duration))
 }
 
 /// Every run has the same arrivals, which may be millions: they are held once.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::json;
 use symphony_paper::ComparedRun;
 
+use super::recorded::Recorded;
 use crate::tools::table;
 
 /// What was recorded.
@@ -21,26 +22,39 @@ impl fmt::Display for OfTapes {
     }
 }
 
-pub(super) fn table(of_tapes: &OfTapes, runs: &[ComparedRun]) {
+pub(super) fn table(of_tapes: &OfTapes, happened: Option<&Recorded>, runs: &[ComparedRun]) {
     println!("{of_tapes}, simulated");
-    let rows: Vec<_> = runs.iter().map(overview).collect();
+    let all = || happened.map(|happened| &happened.run).into_iter().chain(runs);
+    let rows: Vec<_> = all().map(overview).collect();
     table::print(&["POLICY", "GPUS", "OFFERED", "GOOD", "GOOD %", "LATE", "DROPPED", "GPU S", "USED %"], &rows);
     println!();
-    let rows: Vec<_> = runs.iter().flat_map(by_model).collect();
+    let rows: Vec<_> = all().flat_map(by_model).collect();
     table::print(&["POLICY", "GPUS", "MODEL", "OFFERED", "GOOD", "LATE", "DROPPED", "P50 MS", "P99 MS"], &rows);
+    if let Some(Recorded { run, cancelled, unknown }) = happened {
+        println!(
+            "\n{}: what happened, by what the lead heard; {cancelled} requests were cancelled, and of {unknown} the tapes \
+             do not say what became",
+            run.policy
+        );
+    }
+}
+
+/// GPUs whose number is not on the tapes are shown as `-`.
+fn gpus(run: &ComparedRun) -> String {
+    if run.gpus == 0 { "-".to_owned() } else { run.gpus.to_string() }
 }
 
 fn overview(run: &ComparedRun) -> Vec<String> {
     vec![
         run.policy.clone(),
-        run.gpus.to_string(),
+        gpus(run),
         run.offered.to_string(),
         run.good.to_string(),
         format!("{:.2}", run.good_percent()),
         run.late.to_string(),
         run.dropped.to_string(),
         format!("{:.1}", run.gpu_s),
-        format!("{:.1}", 100.0 * run.gpu_utilization),
+        if run.gpus == 0 { "-".to_owned() } else { format!("{:.1}", 100.0 * run.gpu_utilization) },
     ]
 }
 
@@ -49,7 +63,7 @@ fn by_model(run: &ComparedRun) -> Vec<Vec<String>> {
     let row = |model: &symphony_paper::ComparedModel| {
         vec![
             run.policy.clone(),
-            run.gpus.to_string(),
+            gpus(run),
             model.name.clone(),
             model.offered.to_string(),
             model.good.to_string(),
@@ -62,7 +76,13 @@ fn by_model(run: &ComparedRun) -> Vec<Vec<String>> {
     run.models.iter().map(row).collect()
 }
 
-pub(super) fn json(of_tapes: &OfTapes, runs: &[ComparedRun]) -> serde_json::Value {
+pub(super) fn json(of_tapes: &OfTapes, happened: Option<&Recorded>, runs: &[ComparedRun]) -> serde_json::Value {
     let OfTapes { requests, models, lasts_s } = of_tapes;
-    json!({ "requests": requests, "models": models, "seconds": lasts_s, "runs": runs })
+    let happened = happened.map(|Recorded { run, cancelled, unknown }| {
+        let mut shown = json!(run);
+        shown["cancelled"] = json!(cancelled);
+        shown["unknown"] = json!(unknown);
+        shown
+    });
+    json!({ "requests": requests, "models": models, "seconds": lasts_s, "recorded": happened, "runs": runs })
 }

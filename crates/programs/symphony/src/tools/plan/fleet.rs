@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Map, Value, json};
 use symphony_fleet::{Bound, Evaluator, FleetProblem, Found, RankError, RankedFleet, Ranking, Trial, rank, search};
+use symphony_policy::PolicySpec;
+use symphony_scheduler::PolicyRegistry;
 use symphony_sweep::Sweep;
 
 use super::super::table;
@@ -19,15 +21,15 @@ const REQUESTS: f64 = 20_000.0;
 const DURATION_S: (f64, f64) = (5.0, 600.0);
 /// Seeds of a simulated run; the median counts.
 const SEEDS: [u64; 3] = [1, 2, 3];
-/// Policies that run each request alone.
-const ALONE: [&str; 4] = ["kairos", "ribbon", "drs", "clkwrk"];
 
-pub(crate) fn run(args: &FleetArgs) -> anyhow::Result<()> {
+pub(crate) fn run(args: &FleetArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     let problem = read(&args.problem)?;
+    let policy =
+        policies.parse(&args.policy).map_err(|error| bad_input(format!("--policy {}: {error}", args.policy)))?;
     let began = Instant::now();
-    let bound = bound(args, &problem);
+    let bound = bound(args, &problem, &policy);
     let ranking = rank(&problem, bound).map_err(|error| refused(args, &problem, &error))?;
-    let found = if args.evaluate { Some(evaluate(args, &problem, &ranking)?) } else { None };
+    let found = if args.evaluate { Some(evaluate(args, &problem, &ranking, policies)?) } else { None };
     let seconds = began.elapsed().as_secs_f64();
     let best = found.as_ref().and_then(|found| Some(&ranking.fleets[found.evaluations[found.best?].place]));
     let chosen = match &found {
@@ -54,13 +56,14 @@ fn read(path: &Path) -> anyhow::Result<FleetProblem> {
     FleetProblem::parse(&file, &text, &read_csv).map_err(bad_input)
 }
 
-fn bound(args: &FleetArgs, problem: &FleetProblem) -> Bound {
+/// By default one that holds for the policy: of one that a program adds it is not known whether it merges requests.
+fn bound(args: &FleetArgs, problem: &FleetProblem, policy: &PolicySpec) -> Bound {
     match args.bound {
         Some(FleetBound::Kairos) => Bound::Kairos,
         Some(FleetBound::Alone) => Bound::Alone,
         Some(FleetBound::Together) => Bound::Together,
         None if problem.models.len() > 1 => Bound::Together,
-        None if args.evaluate && !ALONE.iter().any(|name| args.policy.contains(name)) => Bound::Together,
+        None if args.evaluate && !matches!(policy, PolicySpec::Unmerged(_)) => Bound::Together,
         None => Bound::Kairos,
     }
 }
@@ -79,6 +82,7 @@ fn refused(args: &FleetArgs, problem: &FleetProblem, error: &RankError) -> anyho
 struct Simulated<'a> {
     problem: &'a FleetProblem,
     trial: Trial,
+    policies: &'a PolicyRegistry,
     sweep: Sweep,
 }
 
@@ -86,13 +90,18 @@ impl Evaluator for Simulated<'_> {
     type Error = anyhow::Error;
 
     fn rate_rps(&mut self, counts: &[u32]) -> anyhow::Result<f64> {
-        let scenario = self.problem.scenario(counts, &self.trial).map_err(bad_input)?;
+        let scenario = self.problem.scenario_among(counts, &self.trial, self.policies).map_err(bad_input)?;
         let goodputs = self.sweep.goodputs(std::slice::from_ref(&scenario), &|_| {})?;
         Ok(goodputs.first().map_or(0.0, |goodput| goodput.rate_rps))
     }
 }
 
-fn evaluate(args: &FleetArgs, problem: &FleetProblem, ranking: &Ranking) -> anyhow::Result<Found> {
+fn evaluate(
+    args: &FleetArgs,
+    problem: &FleetProblem,
+    ranking: &Ranking,
+    policies: &PolicyRegistry,
+) -> anyhow::Result<Found> {
     let highest_rps = ranking.fleets.first().map_or(0.0, |fleet| fleet.bound_rps).max(1e-9);
     let trial = Trial {
         policy: args.policy.clone(),
@@ -101,7 +110,7 @@ fn evaluate(args: &FleetArgs, problem: &FleetProblem, ranking: &Ranking) -> anyh
         arrival: "\"poisson\"".to_owned(),
         more: String::new(),
     };
-    let mut simulated = Simulated { problem, trial, sweep: Sweep::new(None) };
+    let mut simulated = Simulated { problem, trial, policies, sweep: Sweep::new(None) };
     search(ranking, &mut simulated, args.evaluations_max as usize)
 }
 
@@ -171,5 +180,63 @@ fn show(
         let rest =
             if found.complete { "no other can be better by its bound" } else { "then the limit ended the search" };
         println!("{} of them simulated with policy {}; {rest}", found.evaluations.len(), args.policy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
+    use symphony_testkit::Workspace;
+    use symphony_types::Nanos;
+
+    use super::*;
+    use crate::cli::{Cli, Command, PlanCommand};
+
+    const PROBLEM: &str = "budget_per_hour = 1.0\nslo_ms = 10000.0\nitems = 1\nlatency_csv = 'l.csv'\n\
+        [[kind]]\nname = 'x'\nprice_per_hour = 1.0";
+
+    fn args(problem: &str, rest: &[&str]) -> FleetArgs {
+        let words = ["symphony", "plan", "fleet", problem].into_iter().chain(rest.iter().copied());
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Plan(PlanCommand::Fleet(args)) => args,
+            other => panic!("another command: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_fleet_is_evaluated_with_a_policy_that_the_program_adds() {
+        let workspace = Workspace::new("fleet-added").unwrap();
+        let file = workspace.file("fleet.toml").display().to_string();
+        std::fs::write(&file, PROBLEM).unwrap();
+        std::fs::write(workspace.file("l.csv"), "kind,items,latency_ms\nx,1,1000\nx,8,2000\n").unwrap();
+        let evaluated = |policies: &PolicyRegistry| {
+            run(&args(&file, &["--evaluate", "--policy", "copy", "--evaluations-max", "1"]), policies)
+        };
+        let error = evaluated(&PolicyRegistry::new()).unwrap_err().to_string();
+        assert!(error.contains("--policy copy: expected one of"), "{error}");
+        let added = PolicyRegistry::new().with("copy", |facts, options| {
+            options.only(&[])?;
+            let early = Nanos::from_millis(5);
+            Ok(Box::new(Clockwork::new(facts, ClockworkSettings { commit: early, early })))
+        });
+        evaluated(&added).unwrap();
+    }
+
+    #[test]
+    fn the_bound_holds_for_what_is_simulated() {
+        let problem =
+            FleetProblem::parse("f", PROBLEM, &|_| Ok("kind,items,latency_ms\nx,1,1000\nx,8,2000\n".to_owned()));
+        let problem = problem.unwrap();
+        let policies = PolicyRegistry::new().with("not-kairos", |_, _| Err("it is only named".to_owned()));
+        let bound = |rest: &[&str], policy: &str| bound(&args("f", rest), &problem, &policies.parse(policy).unwrap());
+        assert_eq!(bound(&[], "auto"), Bound::Kairos);
+        for policy in ["auto", "nexus", "not-kairos"] {
+            assert_eq!(bound(&["--evaluate"], policy), Bound::Together, "{policy}");
+        }
+        for policy in ["drs", "{ name = 'kairos', learn = false }"] {
+            assert_eq!(bound(&["--evaluate"], policy), Bound::Kairos, "{policy}");
+        }
+        assert_eq!(bound(&["--evaluate", "--bound", "alone"], "auto"), Bound::Alone);
     }
 }

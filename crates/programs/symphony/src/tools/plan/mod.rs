@@ -9,13 +9,15 @@ mod show;
 pub(crate) use federated::epochs as epochs_of_federation;
 pub(crate) use show::epochs;
 
+use symphony_scheduler::PolicyRegistry;
+
 use super::{pack, partition, split};
 use crate::cli::PlanCommand;
 
-pub(crate) async fn run(command: &PlanCommand) -> anyhow::Result<()> {
+pub(crate) async fn run(command: &PlanCommand, policies: &PolicyRegistry) -> anyhow::Result<()> {
     match command {
         PlanCommand::Partition(args) => partition::run(args),
-        PlanCommand::Fleet(args) => fleet::run(args),
+        PlanCommand::Fleet(args) => fleet::run(args, policies),
         PlanCommand::Pack(args) => pack::run(args),
         PlanCommand::Split(args) => split::run(args),
         PlanCommand::Move(args) => change::move_to(args).await,

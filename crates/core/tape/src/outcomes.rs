@@ -1,0 +1,143 @@
+//! What became of recorded requests: the batches and drops that were decided, and the ends that backends reported.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use symphony_scheduler::{Plan, Request};
+use symphony_types::{GpuId, ModelId, Nanos, RequestId, Time};
+
+use crate::recorded_load::RecordedModel;
+
+/// Batches of a model without a report that are remembered; a sub-cluster's GPUs have fewer.
+const RUNNING_MAX: usize = 1 << 13;
+
+/// What became of a request, as far as its lead knew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecordedOutcome {
+    /// The tapes do not say: it waited or ran when they ended, or went to another lead.
+    #[default]
+    Unknown,
+    /// Its batch ended; the time from its arrival until the lead heard of that. Whether its execution failed is not on
+    /// tapes.
+    Ran(Nanos),
+    /// It was given up.
+    Dropped,
+    /// Its client withdrew it.
+    Cancelled,
+}
+
+/// A batch that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordedBatch {
+    /// When it began, by the clock of the lead.
+    pub start: Time,
+    /// For how long the GPU ran it.
+    pub took: Nanos,
+}
+
+/// Which plan ended.
+pub(crate) enum Which {
+    /// The one with this GPU and start.
+    At(GpuId, Time),
+    /// One that was planned to take so long. Of several with equal sizes it is the one whose end was just now.
+    Taking(Nanos),
+}
+
+/// The models by their ids.
+type Models = BTreeMap<ModelId, RecordedModel>;
+
+/// The requests of one tape that have no outcome yet.
+#[derive(Default)]
+pub(crate) struct Outcomes {
+    /// Where each is among the requests of its model.
+    open: BTreeMap<RequestId, (ModelId, usize)>,
+    running: BTreeMap<ModelId, VecDeque<Running>>,
+}
+
+struct Running {
+    gpu: GpuId,
+    start: Time,
+    predicted: Nanos,
+    requests: Vec<RequestId>,
+}
+
+impl Outcomes {
+    pub(crate) fn arrived(&mut self, id: RequestId, model: ModelId, position: usize) {
+        self.open.insert(id, (model, position));
+    }
+
+    /// A plan, with the requests of its step.
+    pub(crate) fn planned(&mut self, model: ModelId, plan: &Plan, planned: &[Request]) {
+        let first = plan.first as usize;
+        // A tape is not trusted.
+        let requests = planned.get(first..first.saturating_add(plan.requests as usize)).unwrap_or_default();
+        let running = self.running.entry(model).or_default();
+        if running.len() >= RUNNING_MAX {
+            running.pop_front();
+        }
+        running.push_back(Running {
+            gpu: plan.gpu,
+            start: plan.start,
+            predicted: plan.end.since(plan.start),
+            requests: requests.iter().map(|request| request.id).collect(),
+        });
+    }
+
+    /// A request waits again: its plan did not run, or was of a GPU that was lost.
+    pub(crate) fn returned(&mut self, model: ModelId, id: RequestId) {
+        let Some(running) = self.running.get_mut(&model) else { return };
+        let Some(at) = running.iter().position(|plan| plan.requests.contains(&id)) else { return };
+        running[at].requests.retain(|&own| own != id);
+        if running[at].requests.is_empty() {
+            running.remove(at);
+        }
+    }
+
+    /// The GPU was stopped: what it had did not run to its end.
+    pub(crate) fn stopped(&mut self, gpu: GpuId) {
+        self.running.values_mut().for_each(|running| running.retain(|plan| plan.gpu != gpu));
+    }
+
+    pub(crate) fn ended(
+        &mut self,
+        models: &mut Models,
+        now: Time,
+        (model, which): (ModelId, &Which),
+        (start_late, took): (Nanos, Nanos),
+    ) {
+        let Some(running) = self.running.get_mut(&model) else { return };
+        let at = match *which {
+            Which::At(gpu, start) => running.iter().position(|plan| plan.gpu == gpu && plan.start == start),
+            Which::Taking(predicted) => {
+                let off = |plan: &Running| {
+                    let end = plan.start + start_late + took;
+                    end.since(now).max(now.since(end))
+                };
+                let of_this_size = running.iter().enumerate().filter(|(_, plan)| plan.predicted == predicted);
+                of_this_size.min_by_key(|(_, plan)| off(plan)).map(|(at, _)| at)
+            }
+        };
+        let Some(plan) = at.and_then(|at| running.remove(at)) else { return };
+        if let Some(model) = models.get_mut(&model) {
+            model.batches.push(RecordedBatch { start: plan.start + start_late, took });
+        }
+        for id in plan.requests {
+            self.close(models, id, |at| RecordedOutcome::Ran(now.since(at)));
+        }
+    }
+
+    pub(crate) fn dropped(&mut self, models: &mut Models, id: RequestId) {
+        self.close(models, id, |_| RecordedOutcome::Dropped);
+    }
+
+    pub(crate) fn cancelled(&mut self, models: &mut Models, id: RequestId) {
+        self.close(models, id, |_| RecordedOutcome::Cancelled);
+    }
+
+    /// `outcome` is told when the request arrived.
+    fn close(&mut self, models: &mut Models, id: RequestId, outcome: impl Fn(Time) -> RecordedOutcome) {
+        let Some((model, position)) = self.open.remove(&id) else { return };
+        if let Some(request) = models.get_mut(&model).and_then(|model| model.requests.get_mut(position)) {
+            request.outcome = outcome(request.at);
+        }
+    }
+}
