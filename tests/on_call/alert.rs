@@ -79,8 +79,8 @@ impl Prometheus {
         Ok(firing.filter_map(|alert| alert["labels"]["alertname"].as_str()).map(str::to_owned).collect())
     }
 
-    /// Waits until all processes are scraped, the model is seen to be ready, and no outage alerts. What was refused in one
-    /// counts for minutes.
+    /// Waits until all processes are scraped, the model is seen to be ready, and no outage alerts. What was refused in
+    /// one counts for minutes.
     fn wait_until_all_is_up(&self, cluster: &TestCluster) {
         wait_until("Prometheus to find all up", SOON, || {
             let up = self.value(cluster, "sum(up)")?;
