@@ -15,8 +15,12 @@ const RULES: &str = include_str!("../../deploy/prometheus/symphony-alerts.yml");
 
 /// From the outage, not from when a process noticed it.
 const FIRES_WITHIN: Duration = Duration::from_secs(30);
-/// Which process is killed, the only one of its kind, and the alert that says so.
-const OUTAGES: [(&str, &str); 2] = [("backend-pool", "SymphonyModelUnready"), ("frontend", "SymphonyNoFrontend")];
+/// Which processes are killed, and the alert that says what is missing then.
+const OUTAGES: [(&[&str], &str); 3] = [
+    (&["backend-pool"], "SymphonyModelUnready"),
+    (&["frontend"], "SymphonyNoFrontend"),
+    (&["scheduler-2", "scheduler-3"], "SymphonyQuorumLost"),
+];
 /// Scrapes are 5 s apart, and the machine may be busy.
 const SOON: Duration = Duration::from_secs(120);
 
@@ -114,8 +118,8 @@ fn an_outage_alerts_within_half_a_minute() {
         .unwrap();
 
         for (ends, alert) in OUTAGES {
-            phase(&format!("{ends} is killed, the only one"));
-            cluster.kill(ends).unwrap();
+            phase(&format!("{} is killed", ends.join(" and ")));
+            ends.iter().for_each(|process| cluster.kill(process).unwrap());
             let began = Instant::now();
             wait_until(alert, FIRES_WITHIN, || {
                 let firing = prometheus.firing(cluster)?;
@@ -123,10 +127,10 @@ fn an_outage_alerts_within_half_a_minute() {
                 Ok(())
             })
             .unwrap();
-            eprintln!("{alert} fires {:.1} s after the death of {ends}", began.elapsed().as_secs_f64());
+            eprintln!("{alert} fires {:.1} s after the death of {}", began.elapsed().as_secs_f64(), ends.join(" and "));
 
             phase("it comes back, and the alert ends");
-            cluster.restart(ends).unwrap();
+            ends.iter().for_each(|process| cluster.restart(process).unwrap());
             cluster.wait_until_it_serves("resnet").unwrap();
             prometheus.wait_until_all_is_up(cluster);
         }
