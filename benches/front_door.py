@@ -90,7 +90,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
     parser.add_argument("--cores", type=cores, default={0, 1}, help="of everything but the client")
-    parser.add_argument("--client-cores", type=cores, default={2, 3})
+    # Where there are no more, they are shared.
+    parser.add_argument("--client-cores", type=cores, default={2, 3} if (os.cpu_count() or 1) >= 4 else {0, 1})
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--out")
