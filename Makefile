@@ -46,7 +46,7 @@ test-packages: setup-packages image deb tarball ## try image, package and manual
 
 # What the set-up has installed may not be passed over.
 test: setup-tests ## everything CI runs: format, lints, checks, documentation, tests
-	SYMPHONY_TEST_REQUIRE=onnxruntime,highs,promtool cargo xtask verify
+	SYMPHONY_TEST_REQUIRE=onnxruntime,highs,promtool,prometheus cargo xtask verify
 
 upgrade: setup build ## upgrade a loaded cluster, process by process, from FROM=tag, commit or program; before each release
 	benches/upgrade.py $(or $(FROM),$(error FROM= is to name the release before: a tag, a commit or a program)) target/release/symphony

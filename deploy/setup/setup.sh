@@ -3,7 +3,7 @@
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
 #   deploy/setup/setup.sh --tests    also the Python packages of the tests, in .cache/venv, HiGHS, in .cache/highs,
-#                                    promtool, in .cache/promtool, and on Debian QEMU and a guest with RDMA, in .cache/rdma;
+#                                    Prometheus, in .cache/prometheus, and on Debian QEMU and a guest with RDMA, in .cache/rdma;
 #                                    where Chromium is, playwright, which drives it, in .cache/venv
 #   deploy/setup/setup.sh --benches  also ONNX Runtime for Python, which benches/ort_overhead.py compares with, in .cache/venv
 #
@@ -166,8 +166,8 @@ main() {
     [[ $mode != with_tests ]] || install_browser_driver
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/highs.sh" >/dev/null ||
         say "HiGHS is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of the exact solver"
-    [[ $mode != with_tests ]] || "$ROOT/deploy/setup/promtool.sh" ||
-        say "promtool is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of metrics and alert rules by it"
+    [[ $mode != with_tests ]] || "$ROOT/deploy/setup/prometheus.sh" ||
+        say "Prometheus is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of metrics and alerts by it"
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/rdma.sh" --guest >/dev/null ||
         say "there is no guest with RDMA: its tests will be skipped"
 }

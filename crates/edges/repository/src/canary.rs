@@ -11,6 +11,13 @@ pub(crate) const LOOKS_EVERY: Duration = Duration::from_secs(1);
 /// Requests that a step takes to say anything.
 const REQUESTS_MIN: u64 = 50;
 
+/// What the version did lately is looked at by itself, in windows of this length: in a long step, what was good for an
+/// hour would hide for minutes that it is not any more.
+const LATELY: Duration = Duration::from_secs(30);
+
+/// So many times what a whole step may have is too much in such a window: there are many, and each has few requests.
+const LATELY_FACTOR: f64 = 5.0;
+
 /// A step that sees fewer requests goes on for at most so many times its length.
 const STEP_STRETCH_MAX: u32 = 10;
 
@@ -22,7 +29,7 @@ pub struct Canary {
     /// How long a step lasts.
     pub step: Duration,
     /// The part of its requests that may be given up, late or failed beyond that of the versions before in the same
-    /// time; if it is more, it gets nothing any more.
+    /// time; if it is more in a step, or five times as much within half a minute, it gets nothing any more.
     pub bad_max: f64,
 }
 
@@ -45,6 +52,9 @@ struct StepUnderWay {
     known: [TrialCounts; 2],
     /// What they have counted since the step began, one after the other.
     seen: [TrialCounts; 2],
+    /// The same since the window began that is under way.
+    lately: [TrialCounts; 2],
+    lately_since: Instant,
 }
 
 /// What becomes of a trial now.
@@ -102,6 +112,31 @@ impl TrialCounts {
     }
 }
 
+impl StepUnderWay {
+    fn begin(now: Instant, known: [TrialCounts; 2]) -> Self {
+        let none = [TrialCounts::default(); 2];
+        Self { since: now, known, seen: none, lately: none, lately_since: now }
+    }
+
+    /// Adds what leads have counted since it was looked at last.
+    fn take(&mut self, now: Instant, counts: [TrialCounts; 2]) {
+        let new = [0, 1].map(|at| counts[at].since(self.known[at]));
+        self.known = counts;
+        if now.saturating_duration_since(self.lately_since) >= LATELY {
+            (self.lately_since, self.lately) = (now, [TrialCounts::default(); 2]);
+        }
+        for at in [0, 1] {
+            self.seen[at] = self.seen[at].and(new[at]);
+            self.lately[at] = self.lately[at].and(new[at]);
+        }
+    }
+
+    /// What the version is judged by: counts, by how much the bad part may exceed the given one, and when that was.
+    const fn windows(&self) -> [([TrialCounts; 2], f64, &'static str); 2] {
+        [(self.seen, 1.0, ""), (self.lately, LATELY_FACTOR, " within half a minute")]
+    }
+}
+
 impl Trial {
     pub(crate) fn of(canary: Canary) -> Self {
         Self { canary, before: None, steps_done: 0, step: None, failure: None }
@@ -156,17 +191,18 @@ impl Trial {
             return TrialStep::Split(wanted);
         }
         let Some(counts) = counts else { return TrialStep::Wait(LOOKS_EVERY) };
-        let seen = [TrialCounts::default(); 2];
-        let step = self.step.get_or_insert(StepUnderWay { since: now, known: counts, seen });
-        step.seen = [0, 1].map(|at| step.seen[at].and(counts[at].since(step.known[at])));
-        step.known = counts;
-        let ([seen, others], lasted) = (step.seen, now.saturating_duration_since(step.since));
-        let allowed = self.canary.bad_max + others.bad_part().unwrap_or(0.0);
-        match seen.bad_part() {
-            Some(bad) if bad > allowed => {
-                let why = format!("{} of {} requests were given up, late or failed", seen.bad, seen.ended);
-                self.roll_back(newest, &why)
+        let step = self.step.get_or_insert_with(|| StepUnderWay::begin(now, counts));
+        step.take(now, counts);
+        let (windows, [seen, _]) = (step.windows(), step.seen);
+        let lasted = now.saturating_duration_since(step.since);
+        for ([seen, others], factor, when) in windows {
+            let allowed = factor * self.canary.bad_max + others.bad_part().unwrap_or(0.0);
+            if seen.bad_part().is_some_and(|bad| bad > allowed) {
+                let why = format!("{} of {} requests were given up, late or failed{when}", seen.bad, seen.ended);
+                return self.roll_back(newest, &why);
             }
+        }
+        match seen.bad_part() {
             Some(_) if lasted >= self.canary.step => {
                 (self.steps_done, self.step) = (self.steps_done + 1, None);
                 self.step(now, split, newest, Some(counts))
@@ -246,6 +282,23 @@ mod tests {
         let words =
             "version 2 got 5 % of the requests, and 9 of 50 requests were given up, late or failed; it gets none now";
         assert_eq!(trial.failure(), Some(words));
+    }
+
+    #[test]
+    fn a_version_that_goes_bad_late_in_a_long_step_is_taken_back_by_what_it_did_lately() {
+        let mut trial = Trial::of(Canary { percents: vec![5], step: Duration::from_secs(3600), bad_max: 0.02 });
+        let before = Traffic { weights: [(1, 1)].into(), shadow: None };
+        trial.begin(before.clone());
+        let (start, first) = (Instant::now(), split(95_000, 5000));
+        let mut at = |seconds, of| trial.step(start + Duration::from_secs(seconds), Some(&first), 2, Some([of, NONE]));
+        assert!(matches!(at(0, counts(0, 0)), TrialStep::Wait(_)));
+        assert!(matches!(at(1800, counts(0, 18_000)), TrialStep::Wait(_)));
+        assert!(matches!(at(1830, counts(0, 18_000)), TrialStep::Wait(_)));
+        // 4 % of a hundred may be chance.
+        assert!(matches!(at(1831, counts(4, 18_100)), TrialStep::Wait(_)));
+        assert_eq!(at(1836, counts(30, 18_160)), TrialStep::Split(before));
+        let words = "30 of 160 requests were given up, late or failed within half a minute";
+        assert!(trial.failure().is_some_and(|said| said.contains(words)), "{:?}", trial.failure());
     }
 
     #[test]

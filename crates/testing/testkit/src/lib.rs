@@ -7,7 +7,7 @@ mod format_file;
 mod json;
 mod needed;
 mod ports;
-mod promtool;
+mod prometheus;
 mod wait;
 mod workspace;
 
@@ -17,6 +17,6 @@ pub use format_file::{FormatFile, NamedBytes};
 pub use json::{read_json, wait_for_json};
 pub use needed::needed;
 pub use ports::{PORTS_MAX, free_ports};
-pub use promtool::promtool;
+pub use prometheus::{prometheus, promtool};
 pub use wait::{until, wait_until, wait_until_async};
 pub use workspace::Workspace;

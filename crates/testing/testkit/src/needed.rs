@@ -6,8 +6,8 @@ use std::fmt::Display;
 const REQUIRE: &str = "SYMPHONY_TEST_REQUIRE";
 
 /// What tests may need. A name that is not among them is a slip of the pen, and would require nothing.
-const NAMES: [&str; 8] =
-    ["onnxruntime", "onnxruntime-cuda", "cuda", "no-cuda", "highs", "rdma", "promtool", "chromium"];
+const NAMES: [&str; 9] =
+    ["onnxruntime", "onnxruntime-cuda", "cuda", "no-cuda", "highs", "rdma", "promtool", "prometheus", "chromium"];
 
 /// What was found of that name; without it the test is skipped, and says why. `SYMPHONY_TEST_REQUIRE`, names divided by
 /// commas, turns that into a failure.

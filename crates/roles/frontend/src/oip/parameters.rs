@@ -117,7 +117,8 @@ impl RequestParameters {
         if self.priority == 0 || model.sheds {
             return Ok(());
         }
-        let words = "gives up requests by their deadlines alone (policy `auto` sheds by priority)";
+        let words = "gives up requests by their deadlines alone (models with policy `auto`, or `shed = \"proportional\"` in \
+                     another, shed by priority)";
         Err(invalid(format!(
             "parameter {PRIORITY} means nothing to model `{}`, which {words}; leave it out",
             model.name

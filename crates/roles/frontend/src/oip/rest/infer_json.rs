@@ -250,12 +250,9 @@ pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> An
             parameters: BTreeMap::new(),
         };
         match output.content {
-            Content::Placed(_, tensor) => {
-                head.parameters.insert(parameters::SHARED_MEMORY_REGION, tensor.region().into());
-                head.parameters.insert(parameters::SHARED_MEMORY_OFFSET, tensor.offset.into());
-                head.parameters.insert(parameters::SHARED_MEMORY_BYTE_SIZE, tensor.bytes.into());
-                body.append(&mut object_without_end(&head));
-            }
+            // Without parameters, as Triton has it: its C++ client, and perf_analyzer with it, takes an output that has some
+            // for one with binary data.
+            Content::Placed(..) => body.append(&mut object_without_end(&head)),
             content if output.encoding == Encoding::Raw => {
                 let data = content.into_raw();
                 head.parameters.insert(parameters::BINARY_DATA_SIZE, data.len().into());
