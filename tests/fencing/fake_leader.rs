@@ -115,7 +115,7 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
 
         phase("a seal with a newer token, as of a leader that the cluster has named since");
         let owner = RequestId { frontend: FrontendId::new(77), boot: BootId::new(7), sequence: 1 };
-        let request = PlannedRequest { id: owner, items: 1 };
+        let request = PlannedRequest { id: owner, items: 1, model: ModelId::default() };
         let _sealed = cluster.block_on(async {
             let mut newest = Pretender::connect(&net, &exec).await;
             let boot = entry.boot;

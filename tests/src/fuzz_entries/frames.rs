@@ -10,7 +10,7 @@ use symphony_protocol::data::{
     SharingSecret, ToDataServer,
 };
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
-use symphony_protocol::execute::{Done, Execute, FromBackend, PlannedRequest, Refusal, ToBackend};
+use symphony_protocol::execute::{Done, Execute, FromBackend, HostedModel, PlannedRequest, Refusal, ToBackend};
 use symphony_protocol::{FRAME_HEADER_BYTES, Frame, FrameHeader, Message};
 use symphony_rdma::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
 use symphony_shared_memory::{Available, ENTRY_BYTES, RING_BYTES_MIN, RemoteLayout, blank_ring, ends};
@@ -66,7 +66,7 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         start_in: 5,
         latency: 6,
         model,
-        requests: vec![PlannedRequest { id, items: 2 }; 3],
+        requests: vec![PlannedRequest { id, items: 2, model: ModelId::new(5) }; 3],
     };
     let done = Done {
         gpu,
@@ -78,6 +78,7 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         free_in: 3,
         failed: vec![(id, FailReason::PayloadLost)],
     };
+    let hosted = HostedModel { model, trunk_share: 900_000, suffix_share: 150_000, trunk: [8; 16] };
     let refusal = Refusal::Fenced { promised: token };
     let result = RequestResult {
         sequence: 4,
@@ -103,6 +104,7 @@ pub(super) fn frame_seeds() -> Vec<Vec<u8>> {
         encode(&ToBackend::Retired { gpus: vec![gpu; 2] }, &[]),
         encode(&FromBackend::Done(done), &[]),
         encode(&FromBackend::PayloadDelay { fixed: 200_000, per_mib: 900_000 }, &[]),
+        encode(&FromBackend::Hosts { models: vec![hosted; 2] }, &[]),
         encode(&FromBackend::Refused { gpu, sequence: 1, token, model, refusal }, &[]),
         encode(
             &ToDataServer::Hello {

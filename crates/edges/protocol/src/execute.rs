@@ -22,6 +22,30 @@ pub struct PlannedRequest {
     pub id: RequestId,
     /// Items in it.
     pub items: u32,
+    /// Its model, if that is another one than the plan's: both share a trunk, which runs once for all. 0 for the plan's
+    /// own, as in frames of releases before level 3, which have zeros here.
+    pub model: ModelId,
+}
+
+impl PlannedRequest {
+    /// The model that it runs through, in a plan of this model.
+    #[must_use]
+    pub const fn model_in(&self, plan: ModelId) -> ModelId {
+        if self.model.get() == 0 { plan } else { self.model }
+    }
+}
+
+/// A model whose batches a backend runs through a trunk that it shares with other models.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostedModel {
+    /// The model.
+    pub model: ModelId,
+    /// The largest part of a batch's time that its trunk takes, at one row and at the largest batch, in millionths.
+    pub trunk_share: u32,
+    /// The same of its suffix.
+    pub suffix_share: u32,
+    /// The digest of the trunk, its first byte first.
+    pub trunk: [u8; 16],
 }
 
 /// The order to run a batch.
@@ -189,6 +213,12 @@ pub enum FromBackend {
         fixed: u64,
         /// Nanoseconds for each MiB of 2^20 bytes.
         per_mib: u64,
+    },
+    /// The models that it runs through shared trunks now, on all its GPUs; in place of those that it told of before.
+    /// After a seal, and when it has changed. From level 3 on.
+    Hosts {
+        /// The models, by id.
+        models: Vec<HostedModel>,
     },
 }
 

@@ -14,7 +14,7 @@ use symphony_protocol::data::{
 };
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{
-    Done, EndedPlan, Execute, FromBackend, PlannedRequest, Refusal, SealedGpu, ToBackend,
+    Done, EndedPlan, Execute, FromBackend, HostedModel, PlannedRequest, Refusal, SealedGpu, ToBackend,
 };
 use symphony_protocol::view::{
     BackendView, EventView, FrontendView, GpuView, GroupMemberView, GroupRole, NodeView, SubclusterView, SuccessorView,
@@ -60,7 +60,7 @@ fn to_frontend() -> Vec<ToFrontend> {
 }
 
 fn to_backend() -> Vec<ToBackend> {
-    let requests = vec![PlannedRequest { id: ID, items: 2 }; 2];
+    let requests = vec![PlannedRequest { id: ID, items: 2, model: ModelId::default() }; 2];
     let order = Execute {
         gpu: GPU,
         token: TOKEN,
@@ -109,6 +109,8 @@ fn from_backend() -> Vec<FromBackend> {
         FromBackend::PayloadDelay { fixed: 200_000, per_mib: 900_000 },
     ];
     all.extend(refusals.map(refused));
+    let hosted = HostedModel { model: MODEL, trunk_share: 900_000, suffix_share: 150_000, trunk: [8; 16] };
+    all.push(FromBackend::Hosts { models: vec![hosted; 2] });
     all
 }
 
@@ -361,6 +363,7 @@ fn every_message_has_a_frame() {
             FromBackend::Sealed { .. } => "sealed",
             FromBackend::Done(_) => "done",
             FromBackend::PayloadDelay { .. } => "payload delay",
+            FromBackend::Hosts { .. } => "hosts",
             FromBackend::Refused { refusal, .. } => match refusal {
                 Refusal::Fenced { .. } => "fenced",
                 Refusal::NeedSeal { .. } => "need seal",
@@ -401,7 +404,7 @@ fn every_message_has_a_frame() {
             CarrierMessage::Required => "required",
         });
     }
-    assert_eq!(names.len(), 4 + 5 + 4 + 4 + 7 + 4 + 5 + 8, "{names:?}");
+    assert_eq!(names.len(), 4 + 5 + 4 + 5 + 7 + 4 + 5 + 8, "{names:?}");
 }
 
 #[test]

@@ -60,7 +60,7 @@ impl Lead {
             let Some(id) = self.waiting.pop_front() else { return };
             let Free { gpu, token, boot: backend_boot, sequence, link } = gpu;
             let latency = u64::try_from(PLAN_TAKES.as_nanos()).unwrap_or_default();
-            let requests = vec![PlannedRequest { id, items: 1 }];
+            let requests = vec![PlannedRequest { id, items: 1, model: ModelId::default() }];
             let (start_in, model) = (0, ModelId::new(0));
             let plan = Execute { gpu, token, backend_boot, sequence, start_in, latency, model, requests };
             // A link that has ended takes its GPU with it; the request is tried on the next one.

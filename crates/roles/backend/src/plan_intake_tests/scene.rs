@@ -96,7 +96,8 @@ pub(super) fn emulated() -> Box<dyn ModelExecutor> {
 }
 
 pub(super) fn request(frontend: FrontendId, sequence: u64, items: u32) -> PlannedRequest {
-    PlannedRequest { id: RequestId { frontend, boot: BootId::new(1), sequence }, items }
+    let id = RequestId { frontend, boot: BootId::new(1), sequence };
+    PlannedRequest { id, items, model: ModelId::default() }
 }
 
 pub(super) fn plan(sequence: u64, start_in: Duration, requests: &[PlannedRequest]) -> Execute {

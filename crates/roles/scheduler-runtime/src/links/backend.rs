@@ -395,7 +395,7 @@ impl BackendLink {
                 let delay = PayloadDelay { fixed: Nanos::new(fixed), per_mib: Nanos::new(per_mib) };
                 let _ = self.events.send(LinkEvent::PayloadDelay(self.backend, self.boot, delay));
             }
-            FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => {}
+            FromBackend::Welcome { .. } | FromBackend::Sealed { .. } | FromBackend::Hosts { .. } => {}
         }
         Ok(())
     }

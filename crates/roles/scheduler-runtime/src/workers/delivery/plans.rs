@@ -50,7 +50,10 @@ impl Delivery {
             start_in: 0,
             latency: plan.end.since(plan.start).get(),
             model,
-            requests: requests.iter().map(|r| PlannedRequest { id: r.id, items: r.items }).collect(),
+            requests: requests
+                .iter()
+                .map(|r| PlannedRequest { id: r.id, items: r.items, model: ModelId::default() })
+                .collect(),
         };
         // Decisions know the GPU by its ordinal only.
         let plan = Plan { gpu: route.gpu, ..*plan };
