@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use symphony_types::Signature;
 
 use crate::batch_sizes::BatchSizes;
+use crate::family::FamilyMember;
 
 /// One model instance on one GPU.
 ///
@@ -44,6 +45,11 @@ pub trait ModelExecutor: Send + fmt::Debug {
     /// The same executor in steps, if it has a device to which the next batch's inputs can travel while this batch
     /// runs.
     fn in_steps(&mut self) -> Option<&mut dyn StagedExecutor> {
+        None
+    }
+
+    /// The model as a member of a family, if it runs through a trunk that others may share.
+    fn in_family(&self) -> Option<&FamilyMember> {
         None
     }
 

@@ -1,15 +1,18 @@
 //! Twenty heads on one trunk: they answer as the whole models do, come and go by themselves, and take the memory of one
 //! trunk.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use symphony_executor::{
-    BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyFile, FamilyRunError, ModelExecutor, OnnxExecutor,
-    OnnxOptions, Runtime, Segment, load_runtime,
+    BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, FamilyRunError, MemberOptions,
+    ModelExecutor, OnnxExecutor, OnnxOptions, PartShares, Runtime, Segment, Stop, load_runtime,
 };
 use symphony_onnx_graph::onnx::TypeProto;
 use symphony_onnx_graph::onnx::type_proto::{Tensor, Value};
 use symphony_onnx_graph::{Model, common_cut};
 use symphony_testkit::needed;
+use symphony_types::Signature;
 use symphony_zoo::{Architecture, Mlp, OnnxModel};
 
 const HEADS: u32 = 20;
@@ -193,4 +196,65 @@ fn the_file_of_a_head_tells_where_it_can_be_cut_and_is_checked_there() {
     assert_eq!(two.check(&runtime, shared, &options), Ok(()));
     let other = stranger.check(&runtime, shared, &options).unwrap_err();
     assert!(matches!(other, FamilyError::OtherTrunk { .. }), "{other}");
+}
+
+#[test]
+fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = |number: u32, trunk: u64| {
+        let path = dir.path().join(format!("{number}-{trunk}.onnx"));
+        std::fs::write(&path, bytes(number, trunk)).unwrap();
+        FamilyFile::read(&path).unwrap()
+    };
+    let (cuts, others) = (file(1, 1).cuts().unwrap(), file(2, 1).cuts().unwrap());
+    let trunk = *cuts.iter().rev().find(|cut| others.contains(cut)).unwrap();
+    let options = |batch_max, signature| MemberOptions {
+        onnx: OnnxOptions { batch_max, signature, ..OnnxOptions::default() },
+        stop: Stop::default(),
+        run_within: Duration::from_secs(60),
+    };
+    let load = |number: u32, batch_max| {
+        file(number, 1).member(&runtime, (number, trunk), &options(batch_max, None), &|_| ()).unwrap()
+    };
+    let mut host = load(1, 8);
+    let shared = host.shared_trunk();
+    let mut guest = load(2, 8).join(&shared).unwrap();
+    assert!(host.shares_trunk_with(&guest) && !host.shares_trunk_with(&load(3, 8)));
+    let shares = guest.shares();
+    assert!(shares.trunk + shares.suffix >= PartShares::ALL && shares.suffix < PartShares::ALL, "{shares:?}");
+    assert!(guest.trunk_memory().static_bytes > 0 && guest.memory().is_some());
+
+    // A batch of both is what each answers alone.
+    let alone = |member: &mut FamilyMember, input: &[u8]| {
+        let mut outputs = Vec::new();
+        let items = input.len() as u32 / WIDTH_IN / 4;
+        member.run(&BatchInputs { items, tensors: &[input], start: None }, &mut outputs).unwrap();
+        floats(&outputs[0])
+    };
+    let (all, row) = (rows(3), WIDTH_IN as usize * 4);
+    let mut together = Vec::new();
+    let batch = BatchInputs { items: 3, tensors: &[&all], start: None };
+    host.run_mixed(&batch, &[segment(1, 1), segment(2, 2)], &mut together).unwrap();
+    for (answer, expected) in together.iter().zip([alone(&mut host, &all[..row]), alone(&mut guest, &all[row..])]) {
+        let answer = floats(&answer[0]);
+        assert_eq!(answer.len(), expected.len());
+        assert!(answer.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= TOLERANCE), "{answer:?} {expected:?}");
+    }
+
+    // Who cannot share it is told why; the trunk stays until the last one has gone.
+    let refused = |member: FamilyMember| member.join(&shared).unwrap_err().to_string();
+    assert!(refused(load(2, 8)).contains("loaded already"));
+    assert!(refused(load(4, 16)).contains("of up to 16, and those of the trunk that is loaded of 8"));
+    let asked = Signature { inputs: guest.signature().inputs.clone(), outputs: vec![] };
+    let otherwise = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(asked)), &|_| ()).unwrap_err();
+    assert!(otherwise.to_string().contains("otherwise than its file has them"), "{otherwise}");
+    let before = alone(&mut guest, &all);
+    drop(host);
+    assert_eq!(alone(&mut guest, &all), before);
+    let gone = guest.run_mixed(&batch, &[segment(1, 3)], &mut together).unwrap_err().to_string();
+    assert!(gone.contains("variant 1 is not loaded"), "{gone}");
+    drop(guest);
+    assert!(!shared.is_loaded());
+    assert!(refused(load(1, 8)).contains("has gone"));
 }

@@ -58,6 +58,14 @@ pub enum FamilyError {
         /// The model.
         model: String,
     },
+    /// Its parts cannot take its place here.
+    #[error("model `{model}` is not run in parts: {problem}")]
+    Unfit {
+        /// The model.
+        model: String,
+        /// Why.
+        problem: String,
+    },
     /// It does not run, whole or in parts, on any of the inputs that it is compared on.
     #[error("model `{model}` cannot be compared with its parts: {problem}")]
     Incomparable {

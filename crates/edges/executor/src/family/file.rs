@@ -18,8 +18,8 @@ pub const FAMILY_FILE_BYTES_MAX: u64 = 512 << 20;
 /// The file of a model, in memory.
 #[derive(Clone, Debug)]
 pub struct FamilyFile {
-    name: String,
-    bytes: Bytes,
+    pub(super) name: String,
+    pub(super) bytes: Bytes,
 }
 
 impl FamilyFile {

@@ -5,6 +5,7 @@ mod check;
 mod cut_type;
 mod error;
 mod file;
+mod member;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use crate::runtime::Runtime;
 
 pub use error::{FamilyError, FamilyRunError};
 pub use file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
+pub use member::{FamilyMember, MemberOptions, PartShares, SharedTrunk};
 
 /// Neighbouring rows of a batch that are of one variant: the rows of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,313 @@
+//! A model of a family as the thread of its GPU runs it: its suffix, and the trunk that it shares with other models.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use symphony_types::{CutDigest, Signature};
+
+use super::error::{FamilyError, FamilyRunError};
+use super::file::FamilyFile;
+use super::{FamilyExecutor, Segment};
+use crate::onnx::OnnxExecutor;
+use crate::onnx_session::OnnxOptions;
+use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor};
+use crate::profile::plausible_input;
+use crate::runtime::Runtime;
+use crate::stop::Stop;
+
+/// Runs of a part at each size; the shortest counts, since everything else measures the neighbours.
+const RUNS: u32 = 3;
+
+/// The parts of a batch's time that a model's trunk and its suffix take, in millionths: each the larger one of its parts
+/// at one row and at the largest batch. Of times that are lines over the rows no batch between takes more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartShares {
+    /// The trunk's.
+    pub trunk: u32,
+    /// The suffix's.
+    pub suffix: u32,
+}
+
+impl PartShares {
+    /// All of the time.
+    pub const ALL: u32 = 1_000_000;
+
+    fn of(trunk: Duration, suffix: Duration) -> Self {
+        // A clock that stands still would make both nothing.
+        let (trunk, suffix) = (trunk.as_nanos().max(1), suffix.as_nanos().max(1));
+        let share = |part: u128| (part * u128::from(Self::ALL)).div_ceil(trunk + suffix) as u32;
+        Self { trunk: share(trunk), suffix: share(suffix) }
+    }
+
+    /// The larger share of each part.
+    #[must_use]
+    pub fn larger_of(self, other: Self) -> Self {
+        Self { trunk: self.trunk.max(other.trunk), suffix: self.suffix.max(other.suffix) }
+    }
+}
+
+/// How a model is loaded in parts.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    /// As for the whole model; the signature is what it is asked for.
+    pub onnx: OnnxOptions,
+    /// Ends the suffix's runs.
+    pub stop: Stop,
+    /// A run of either part that takes longer is ended.
+    pub run_within: Duration,
+}
+
+/// A trunk in memory, as long as one of its models is loaded.
+#[derive(Clone, Debug, Default)]
+pub struct SharedTrunk(Weak<Mutex<FamilyExecutor>>);
+
+impl SharedTrunk {
+    /// Whether a model holds it.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+}
+
+/// A model in parts. Its suffix goes with it, and the trunk with the last of its models.
+#[derive(Debug)]
+pub struct FamilyMember {
+    family: Arc<Mutex<FamilyExecutor>>,
+    variant: u32,
+    trunk: CutDigest,
+    signature: Signature,
+    batch_max: u32,
+    shares: PartShares,
+}
+
+impl FamilyFile {
+    /// Loads the model in parts, compared with the whole as by [`check`](Self::check), with a trunk of its own:
+    /// [`FamilyMember::join`] lets it share another one's. `before` is called before each batch that is measured, with
+    /// its rows.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check); also if the model is asked for otherwise than its file says, or has batch sizes of
+    /// its own, or if there is no memory for the parts beside the others.
+    pub fn member(
+        &self,
+        runtime: &Runtime,
+        (variant, trunk): (u32, CutDigest),
+        options: &MemberOptions,
+        before: &dyn Fn(u32),
+    ) -> Result<FamilyMember, FamilyError> {
+        let name = self.name.as_str();
+        let unfit = |problem: String| FamilyError::Unfit { model: name.to_owned(), problem };
+        let mut family = FamilyExecutor::form_at(runtime, &[(name, self.bytes.clone())], trunk, &options.onnx)?;
+        let suffix = family.take(0).ok_or(FamilyError::Empty)?;
+        if family.trunk.batch_sizes().is_some() || suffix.batch_sizes().is_some() {
+            return Err(unfit("it has batch sizes of its own".into()));
+        }
+        let outputs = suffix.signature().outputs.clone();
+        let signature = Signature { inputs: family.trunk.signature().inputs.clone(), outputs };
+        if options.onnx.signature.as_ref().is_some_and(|asked| *asked != signature) {
+            return Err(unfit("it is asked for inputs or outputs otherwise than its file has them".into()));
+        }
+        // Whatever becomes of this model, others run through the trunk.
+        family.trunk = family.trunk.ended_by(Stop::default(), options.run_within);
+        family.suffixes.insert(variant, suffix.ended_by(options.stop.clone(), options.run_within));
+        let shares = family.settle(variant, before).map_err(unfit)?;
+        let batch_max = family.trunk.batch_max();
+        Ok(FamilyMember { family: Arc::new(Mutex::new(family)), variant, trunk, signature, batch_max, shares })
+    }
+}
+
+impl FamilyMember {
+    /// Lets it share the trunk of a model that is loaded, and drops its own. Who runs through that trunk is not
+    /// disturbed.
+    ///
+    /// # Errors
+    /// If no model holds that trunk any more, or it is another one, takes smaller batches, or has the variant already.
+    pub fn join(mut self, host: &SharedTrunk) -> Result<Self, FamilyError> {
+        let name = format!("variant {}", self.variant);
+        let unfit = |problem: &str| FamilyError::Unfit { model: name.clone(), problem: problem.to_owned() };
+        let Some(family) = host.0.upgrade() else { return Err(unfit("the trunk that it was to share has gone")) };
+        if Arc::ptr_eq(&self.family, &family) {
+            return Err(unfit("it shares that trunk already"));
+        }
+        let (mut own, mut shared) = (lock(&self.family), lock(&family));
+        let shapes = |executor: &OnnxExecutor| {
+            let Signature { inputs, outputs } = executor.signature();
+            let of = |spec: &symphony_types::TensorSpec| (spec.data_type, spec.item_shape.clone());
+            (inputs.iter().map(of).collect::<Vec<_>>(), outputs.iter().map(of).collect::<Vec<_>>())
+        };
+        if own.trunk_hash != shared.trunk_hash || shapes(&own.trunk) != shapes(&shared.trunk) {
+            return Err(unfit("it does not begin with the trunk that is loaded"));
+        }
+        if own.trunk.batch_max() > shared.trunk.batch_max() {
+            let (asked, most) = (own.trunk.batch_max(), shared.trunk.batch_max());
+            return Err(unfit(&format!(
+                "its batches are of up to {asked}, and those of the trunk that is loaded of {most}"
+            )));
+        }
+        if shared.suffixes.contains_key(&self.variant) {
+            return Err(unfit("it is loaded already"));
+        }
+        let Some(suffix) = own.take(self.variant) else { return Err(unfit("its suffix has gone")) };
+        shared.suffixes.insert(self.variant, suffix);
+        drop((own, shared));
+        self.family = family;
+        Ok(self)
+    }
+
+    /// What another model of its trunk [`joins`](Self::join).
+    #[must_use]
+    pub fn shared_trunk(&self) -> SharedTrunk {
+        SharedTrunk(Arc::downgrade(&self.family))
+    }
+
+    /// The digest of its trunk.
+    #[must_use]
+    pub const fn trunk(&self) -> CutDigest {
+        self.trunk
+    }
+
+    /// Its number in [`Segment`]s.
+    #[must_use]
+    pub const fn variant(&self) -> u32 {
+        self.variant
+    }
+
+    /// What parts of a batch's time its trunk and its suffix take.
+    #[must_use]
+    pub const fn shares(&self) -> PartShares {
+        self.shares
+    }
+
+    /// Whether both run through one trunk.
+    #[must_use]
+    pub fn shares_trunk_with(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.family, &other.family)
+    }
+
+    /// Memory of the trunk.
+    #[must_use]
+    pub fn trunk_memory(&self) -> MemoryUse {
+        lock(&self.family).trunk.memory().unwrap_or_default()
+    }
+
+    /// Runs one batch of rows of this model and of others with the same trunk, as [`FamilyExecutor::run`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn run_mixed(
+        &self,
+        batch: &BatchInputs<'_>,
+        segments: &[Segment],
+        outputs: &mut Vec<Vec<Vec<u8>>>,
+    ) -> Result<(), ExecuteError> {
+        lock(&self.family).run(batch, segments, outputs).map_err(|error| match error {
+            FamilyRunError::Execute(error) => error,
+            other => ExecuteError::Failed { items: batch.items, reason: other.to_string() },
+        })
+    }
+}
+
+impl ModelExecutor for FamilyMember {
+    fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        batch.check(&self.signature, self.batch_max)?;
+        let mut of_segments = vec![std::mem::take(outputs)];
+        let ran = self.run_mixed(batch, &[Segment { variant: self.variant, rows: batch.items }], &mut of_segments);
+        *outputs = of_segments.pop().unwrap_or_default();
+        ran
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn batch_max(&self) -> u32 {
+        self.batch_max
+    }
+
+    /// The suffix's.
+    fn memory(&self) -> Option<MemoryUse> {
+        lock(&self.family).suffixes.get(&self.variant).and_then(ModelExecutor::memory)
+    }
+
+    fn kind(&self) -> &'static str {
+        "onnxruntime-cpu"
+    }
+
+    fn in_family(&self) -> Option<&FamilyMember> {
+        Some(self)
+    }
+}
+
+impl Drop for FamilyMember {
+    fn drop(&mut self) {
+        let suffix = lock(&self.family).take(self.variant);
+        // Outside the lock: batches of the others wait for no memory that is freed.
+        drop(suffix);
+    }
+}
+
+impl FamilyExecutor {
+    /// Takes the suffix of a variant out.
+    fn take(&mut self, variant: u32) -> Option<OnnxExecutor> {
+        self.suffixes.remove(&variant)
+    }
+
+    /// Reserves the memory of a variant and its trunk against batches, and measures what part of the time each takes.
+    fn settle(&mut self, variant: u32, before: &dyn Fn(u32)) -> Result<PartShares, String> {
+        let suffix = self.suffixes.get_mut(&variant).ok_or("its suffix has gone")?;
+        for part in [&mut self.trunk, &mut *suffix] {
+            let bytes = part.memory().unwrap_or_default().static_bytes;
+            part.keep_clear_of_batches(bytes).map_err(|error| format!("there is no memory for its parts: {error}"))?;
+        }
+        let mut shares = PartShares::default();
+        for rows in [1, self.trunk.batch_max()] {
+            let inputs = self.trunk.signature().inputs.iter().map(|spec| plausible_input(spec, rows));
+            let inputs: Vec<_> = inputs.collect();
+            let tensors: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
+            let batch = BatchInputs { items: rows, tensors: &tensors, start: None };
+            let trunk = shortest(&mut self.trunk, &batch, &mut self.between, before)?;
+            let between: Vec<_> = self.between.iter().map(Vec::as_slice).collect();
+            let batch = BatchInputs { items: rows, tensors: &between, start: None };
+            let suffix = shortest(suffix, &batch, &mut self.answers, before)?;
+            shares = shares.larger_of(PartShares::of(trunk, suffix));
+        }
+        Ok(shares)
+    }
+}
+
+/// The shortest of some runs of a part on one batch.
+fn shortest(
+    part: &mut OnnxExecutor,
+    batch: &BatchInputs<'_>,
+    outputs: &mut Vec<Vec<u8>>,
+    before: &dyn Fn(u32),
+) -> Result<Duration, String> {
+    let mut least = Duration::MAX;
+    // The first one takes memory.
+    for _ in 0..=RUNS {
+        before(batch.items);
+        let begun = Instant::now();
+        part.run(batch, outputs).map_err(|error| error.to_string())?;
+        least = least.min(begun.elapsed());
+    }
+    Ok(least)
+}
+
+fn lock(family: &Mutex<FamilyExecutor>) -> MutexGuard<'_, FamilyExecutor> {
+    family.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_counts_with_its_larger_share() {
+        let of = |trunk, suffix| PartShares::of(Duration::from_micros(trunk), Duration::from_micros(suffix));
+        assert_eq!(of(90, 10), PartShares { trunk: 900_000, suffix: 100_000 });
+        assert_eq!(of(900, 300), PartShares { trunk: 750_000, suffix: 250_000 });
+        assert_eq!(of(90, 10).larger_of(of(900, 300)), PartShares { trunk: 900_000, suffix: 250_000 });
+        assert_eq!(of(2, 1).trunk + of(2, 1).suffix, PartShares::ALL + 1, "rounded up");
+        assert_eq!(of(0, 0), PartShares { trunk: 500_000, suffix: 500_000 });
+    }
+}
