@@ -36,6 +36,13 @@ pub(crate) struct AcceptedPlan {
     pub(crate) inputs: mpsc::Receiver<InputsOfFrontend>,
 }
 
+impl AcceptedPlan {
+    /// Whether it has rows of other models than its own.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.requests.iter().any(|request| request.model_in(self.model) != self.model)
+    }
+}
+
 /// The end of a plan.
 #[derive(Debug)]
 pub(crate) struct PlanReport {

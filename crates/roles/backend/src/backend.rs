@@ -209,6 +209,7 @@ impl Backend {
             memory: request.gpus.iter().map(|gpu| GpuMemory::new(gpu.memory_bytes)).collect(),
             times,
             engine,
+            trunks: Arc::default(),
             counts: Arc::clone(&counts),
             model_states: Arc::clone(&model_states),
             loading,

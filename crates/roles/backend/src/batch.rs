@@ -4,9 +4,9 @@ use std::fmt;
 use std::time::Instant;
 
 use bytes::Bytes;
-use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, Segment};
 use symphony_protocol::execute::PlannedRequest;
-use symphony_types::{FailReason, Signature, TensorSpec};
+use symphony_types::{FailReason, ModelId, Signature, TensorSpec};
 
 /// The outcome of one request of a batch.
 pub(crate) type Fate = (PlannedRequest, Result<Bytes, FailReason>);
@@ -63,6 +63,33 @@ impl Batch {
         to(&BatchInputs { items: self.items, tensors: &tensors, start: Some(start) })
     }
 
+    /// Whose rows follow each other in it; requests without a model of their own are of the plan's.
+    pub(crate) fn segments(&self, plan: ModelId) -> Vec<Segment> {
+        let with_inputs = self.requests.iter().filter(|(_, input)| input.is_ok());
+        let segment =
+            |(request, _): &(PlannedRequest, _)| Segment { variant: request.model_in(plan).get(), rows: request.items };
+        with_inputs.map(segment).collect()
+    }
+
+    /// The outcomes of its requests, by the result of its [`segments`](Self::segments).
+    pub(crate) fn family_fates(&self, ran: Result<(), NotRun>, outputs: &[Vec<Vec<u8>>]) -> Vec<Fate> {
+        let outcome = self.outcome(ran);
+        let mut answers = outputs.iter();
+        let fate = |&(request, input): &(PlannedRequest, Result<(), FailReason>)| {
+            let answer = input.and(outcome).and_then(|()| answers.next().ok_or(FailReason::ExecutionFailed));
+            (request, answer.map(|tensors| Bytes::from(tensors.concat())))
+        };
+        self.requests.iter().map(fate).collect()
+    }
+
+    /// The outcome of its requests with inputs, as far as the run decides it.
+    fn outcome(&self, ran: Result<(), NotRun>) -> Result<(), FailReason> {
+        ran.map_err(|error| {
+            tracing::error!(%error, items = self.items, "batch failed");
+            error.reason
+        })
+    }
+
     /// The outcomes of its requests, if their model was removed while they ran.
     pub(crate) fn lost(&self) -> Vec<Fate> {
         let failed = |&(request, input): &(_, Result<(), _>)| (request, input.and(Err(FailReason::ExecutionFailed)));
@@ -76,11 +103,7 @@ impl Batch {
         ran: Result<(), NotRun>,
         outputs: &[Vec<u8>],
     ) -> Vec<Fate> {
-        let mut outcome = Ok(());
-        if let Err(error) = ran {
-            tracing::error!(%error, items = self.items, "batch failed");
-            outcome = Err(error.reason);
-        }
+        let mut outcome = self.outcome(ran);
         let sizes: Vec<_> = executor.signature().outputs.iter().map(TensorSpec::item_bytes).collect();
         let lengths = sizes.iter().map(|size| size * self.items as usize);
         if outcome.is_ok() && self.items > 0 && !outputs.iter().map(Vec::len).eq(lengths) {

@@ -7,13 +7,15 @@ use std::time::Duration;
 
 use symphony_config::ExecutorKind;
 use symphony_executor::{
-    EmulatedExecutor, ExecuteError, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace, Runtime, Stop, check_within,
+    EmulatedExecutor, ExecuteError, FamilyFile, MemberOptions, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace,
+    Runtime, Stop, check_within,
 };
 use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
 use symphony_protocol::view::ModelSpec;
-use symphony_types::LatencyProfile;
+use symphony_types::{CutDigest, LatencyProfile, ModelId};
 
 use crate::gpu_time::{GAP_WITHIN, GpuTime};
+use crate::trunks::Trunks;
 
 /// A batch is aborted after this many times the profile's latency of the model's largest batch, and at least
 /// [`RUN_WITHIN_MIN`]: it blocks its GPU, and may never end.
@@ -102,6 +104,11 @@ impl Engine {
         }
     }
 
+    /// Whether its models may share a trunk. On a GPU the trunk's output would have to stay on the device.
+    pub(crate) const fn hosts_families(&self) -> bool {
+        matches!(self, Self::OrtCpu(_))
+    }
+
     /// The name in metrics and views: the engine in use, which may differ from the configured one.
     pub(crate) const fn label(&self) -> &'static str {
         match self {
@@ -182,6 +189,34 @@ impl Engine {
                 Ok(Box::new(EmulatedExecutor::new(profile.latency.clone(), spec.signature.clone())))
             }
         }
+    }
+}
+
+impl Engine {
+    /// As [`load`](Self::load), in parts, with the trunk that other models share on that GPU or will share.
+    ///
+    /// # Errors
+    /// If the engine has no families, or the model cannot be loaded like that.
+    pub(crate) fn load_in_parts(
+        &self,
+        (model, spec): (ModelId, &ModelSpec),
+        (gpu, kind, time): (usize, &str, &GpuTime),
+        stop: &Stop,
+        (trunk, trunks): (CutDigest, &Trunks),
+    ) -> Result<Box<dyn ModelExecutor>, String> {
+        let Self::OrtCpu(onnx) = self else { return Err("models share trunks on the CPU only".into()) };
+        let profile = spec.profiles.get(kind).ok_or_else(|| format!("no profile for GPU kind `{kind}`"))?;
+        let before = |items| {
+            time.wait_for(profile.latency.latency(items).into(), GAP_WITHIN);
+        };
+        let (path, onnx_options) = onnx.options(spec, &profile.latency)?;
+        let options =
+            MemberOptions { onnx: onnx_options, stop: stop.clone(), run_within: run_within(&profile.latency) };
+        before(options.onnx.batch_max);
+        let file = FamilyFile::read(&path).map_err(|error| error.to_string())?;
+        let member = file.member(&onnx.runtime, (model.get(), trunk), &options, &before);
+        let member = member.and_then(|member| trunks.share(gpu, member)).map_err(|error| error.to_string())?;
+        Ok(Box::new(member))
     }
 }
 

@@ -6,17 +6,18 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::{ModelExecutor, wait_until};
+use symphony_executor::{MemoryUse, ModelExecutor, wait_until};
 use symphony_protocol::data::{BatchRun, RequestResult, ResultBytes};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_transport::{PayloadTransport, ResultToFrontend};
 use symphony_types::{BootId, FailReason, FrontendId, GpuId, RequestId, Token};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::accepted_plan::{GpuOrder, PlanReport, UnloadGuard};
+use crate::accepted_plan::{AcceptedPlan, GpuOrder, PlanReport, UnloadGuard};
 use crate::batch::{Batch, Fate};
 use crate::gpu_time::GpuTime;
 use crate::metrics::Counts;
+use crate::mixed::{self, MixedRun};
 use crate::order_queue::{OrderQueue, QueuedOrder, QueuedPlan};
 use crate::steps::{self, Models};
 use crate::unresponsive_frontends::UnresponsiveFrontends;
@@ -37,6 +38,18 @@ pub(crate) struct GpuThread<T> {
 /// Lateness up to this much is clock error: an emulated GPU still counts from the planned start.
 const SLACK: Duration = Duration::from_micros(200);
 
+/// What a plan came to.
+struct PlanRun {
+    /// Of each request.
+    fates: Vec<Fate>,
+    /// Rows that ran.
+    items: u32,
+    begun: Instant,
+    latency: Duration,
+    /// The measured memory of its model so far, if it has one model.
+    memory: Option<MemoryUse>,
+}
+
 impl<T: PayloadTransport> GpuThread<T> {
     /// Runs until the sender of orders is gone.
     pub(crate) fn run(self) {
@@ -47,7 +60,10 @@ impl<T: PayloadTransport> GpuThread<T> {
         while let Some(queued) = order_queue.next() {
             match queued {
                 QueuedOrder::Load(model, executor) => {
-                    models.insert(model, executor);
+                    // One that it takes the place of goes as one that is unloaded.
+                    if let Some(former) = models.insert(model, executor) {
+                        self.runtime.spawn_blocking(move || drop(former));
+                    }
                 }
                 QueuedOrder::Unload(model, unload_guard) => self.unload(models.remove(&model), unload_guard),
                 QueuedOrder::Plan(plan) => {
@@ -86,47 +102,10 @@ impl<T: PayloadTransport> GpuThread<T> {
         Counts::add(&self.counts.inputs_late, late);
         Counts::add(&self.counts.inputs_gone, gone);
         let QueuedPlan { plan, inputs, inputs_at, batch, .. } = queued;
-        let mut begun = Instant::now();
-        let mut latency = Duration::ZERO;
-        let (mut ran, mut memory) = (None, None);
-        let (fates, batch) = match models.get(&plan.model) {
-            None => {
-                let failed = |&request: &PlannedRequest| (request, Err(FailReason::ModelNotReady));
-                (plan.requests.iter().map(failed).collect(), 0)
-            }
-            Some(executor) => {
-                let batch = batch.unwrap_or_else(|| Batch::gather(&plan.requests, inputs, executor.signature()));
-                let mut outcome = Ok(());
-                if batch.items > 0 {
-                    // Inputs are copied to the device before the batch begins, where the device can take them.
-                    outcome = steps::stage(models, plan.model, &batch, plan.start);
-                    wait_until(plan.start);
-                    begun = Instant::now();
-                    if outcome.is_ok() {
-                        let start = plan.start.max(begun - SLACK);
-                        outcome = steps::run(models, order_queue, (plan.model, &batch, start), outputs);
-                    }
-                }
-                let ended = Instant::now();
-                latency = ended - begun;
-                if outcome.as_ref().is_err_and(|error| error.hung) {
-                    Counts::add(&self.counts.models_hung, 1);
-                }
-                ran = (batch.items > 0).then_some((begun, ended));
-                match models.get(&plan.model) {
-                    Some(executor) => {
-                        memory = executor.memory();
-                        (batch.fates(executor.as_ref(), outcome, outputs), batch.items)
-                    }
-                    // Models are added and removed between plans only, except one that panicked and could not be
-                    // reset.
-                    None => {
-                        let error = outcome.err().map(|error| error.to_string());
-                        tracing::error!(error, items = batch.items, "batch failed");
-                        (batch.lost(), batch.items)
-                    }
-                }
-            }
+        let PlanRun { fates, items, begun, latency, memory } = if plan.is_mixed() {
+            self.run_mixed(&plan, inputs, models)
+        } else {
+            self.run_one_model(&plan, (inputs, batch), models, order_queue, outputs)
         };
         let (mut finished, mut failed) = (Vec::with_capacity(fates.len()), Vec::new());
         for (request, fate) in &fates {
@@ -135,20 +114,71 @@ impl<T: PayloadTransport> GpuThread<T> {
                 failed.push((request.id, *reason));
             }
         }
-        let times = [plan.accepted, inputs_at, begun, begun + latency];
-        self.deliver(fates, batch, latency, (plan.token, plan.sequence), times);
+        let ended = begun + latency;
+        self.deliver(fates, items, latency, (plan.token, plan.sequence), [plan.accepted, inputs_at, begun, ended]);
         PlanReport {
             gpu: self.gpu,
             token: plan.token,
             sequence: plan.sequence,
             model: plan.model,
             start_late: begun.saturating_duration_since(plan.start),
-            ran,
+            ran: (items > 0).then_some((begun, ended)),
             latency,
             memory,
             finished,
             failed,
         }
+    }
+
+    /// Runs a plan of several models.
+    fn run_mixed(&self, plan: &AcceptedPlan, inputs: Vec<Option<Bytes>>, models: &mut Models) -> PlanRun {
+        let MixedRun { fates, items, begun, latency, through_one_trunk, hung } = mixed::run(models, plan, inputs);
+        Counts::add(&self.counts.mixed_batches, through_one_trunk);
+        Counts::add(&self.counts.models_hung, hung);
+        PlanRun { fates, items, begun, latency, memory: None }
+    }
+
+    /// Runs a plan of one model.
+    fn run_one_model(
+        &self,
+        plan: &AcceptedPlan,
+        (inputs, batch): (Vec<Option<Bytes>>, Option<Batch>),
+        models: &mut Models,
+        order_queue: &mut OrderQueue<'_>,
+        outputs: &mut Vec<Vec<u8>>,
+    ) -> PlanRun {
+        let mut begun = Instant::now();
+        let Some(executor) = models.get(&plan.model) else {
+            let failed = |&request: &PlannedRequest| (request, Err(FailReason::ModelNotReady));
+            let fates = plan.requests.iter().map(failed).collect();
+            return PlanRun { fates, items: 0, begun, latency: Duration::ZERO, memory: None };
+        };
+        let batch = batch.unwrap_or_else(|| Batch::gather(&plan.requests, inputs, executor.signature()));
+        let mut outcome = Ok(());
+        if batch.items > 0 {
+            // Inputs are copied to the device before the batch begins, where the device can take them.
+            outcome = steps::stage(models, plan.model, &batch, plan.start);
+            wait_until(plan.start);
+            begun = Instant::now();
+            if outcome.is_ok() {
+                let start = plan.start.max(begun - SLACK);
+                outcome = steps::run(models, Some(order_queue), (plan.model, &batch, start), outputs);
+            }
+        }
+        let latency = begun.elapsed();
+        if outcome.as_ref().is_err_and(|error| error.hung) {
+            Counts::add(&self.counts.models_hung, 1);
+        }
+        let (fates, memory) = match models.get(&plan.model) {
+            Some(executor) => (batch.fates(executor.as_ref(), outcome, outputs), executor.memory()),
+            // Models are added and removed between plans only, except one that panicked and could not be reset.
+            None => {
+                let error = outcome.err().map(|error| error.to_string());
+                tracing::error!(error, items = batch.items, "batch failed");
+                (batch.lost(), None)
+            }
+        };
+        PlanRun { fates, items: batch.items, begun, latency, memory }
     }
 
     /// Returns results to their frontends, one frame each.

@@ -14,6 +14,7 @@ mod journal;
 mod leader_connections;
 mod load_meter;
 mod metrics;
+mod mixed;
 mod model_loader;
 #[cfg(test)]
 mod model_loader_tests;
@@ -26,6 +27,7 @@ mod plan_intake_tests;
 mod stay_registered;
 mod steps;
 mod trunk_reports;
+mod trunks;
 mod unresponsive_frontends;
 
 pub use backend::{Backend, StartError};

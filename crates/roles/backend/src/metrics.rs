@@ -22,11 +22,12 @@ const fn counter(name: &'static str, help: &'static str) -> MetricName {
 }
 
 /// Every metric of a backend.
-pub const METRIC_NAMES: [MetricName; 9] = [
+pub const METRIC_NAMES: [MetricName; 10] = [
     counter("symphony_backend_plans_total", "Batch plans accepted"),
     counter("symphony_backend_plans_refused_total", "Batch plans refused, those of fenced leaders included"),
     counter("symphony_backend_seals_total", "Seals answered"),
     counter("symphony_backend_requests_failed_total", "Requests in accepted plans that got no answer"),
+    counter("symphony_backend_mixed_batches_total", "Batches that ran one trunk for rows of several models"),
     MetricName {
         name: "symphony_backend_execution_seconds_total",
         help: "Execution time of all GPUs, summed",
@@ -55,7 +56,7 @@ const MODELS: MetricName = MetricName {
 };
 const MODEL_MEMORY: MetricName = MetricName {
     name: "symphony_backend_model_memory_bytes",
-    help: "Memory by which the process grew for a model: when it was loaded (static) and by its batches since (dynamic)",
+    help: "Memory by which the process grew for a model: when it was loaded (static) and by its batches since (dynamic); of models that share a trunk, each its suffix, and the trunk under its digest",
     kind: Kind::Gauge,
     unit: Unit::Bytes,
     labels: &["model", "part"],
@@ -138,6 +139,8 @@ pub(crate) struct Counts {
     pub(crate) refused: AtomicU64,
     pub(crate) seals: AtomicU64,
     pub(crate) failed: AtomicU64,
+    /// Batches of several models that share a trunk.
+    pub(crate) mixed_batches: AtomicU64,
     pub(crate) loads: AtomicU64,
     pub(crate) loads_failed: AtomicU64,
     pub(crate) models_hung: AtomicU64,
@@ -275,7 +278,10 @@ impl Collector for ModelCollector {
             ConstGauge::new(count as u64).encode(family.encode_family(&[("state", state.label())])?)?;
         }
         let mut family = encoder.encode_descriptor(MODEL_MEMORY.bare(), MODEL_MEMORY.help, None, MetricType::Gauge)?;
-        for (name, memory) in entries.iter().filter_map(|entry| Some((entry.name.as_str(), entry.memory()?))) {
+        let models = entries.iter().filter_map(|entry| Some((entry.name.clone(), entry.memory()?)));
+        let trunks = self.0.trunks().into_iter().map(|(trunk, memory)| (format!("trunk {trunk}"), memory));
+        for (name, memory) in models.chain(trunks) {
+            let name = name.as_str();
             for (part, bytes) in [("static", memory.static_bytes), ("dynamic", memory.dynamic_bytes)] {
                 ConstGauge::new(bytes).encode(family.encode_family(&[("model", name), ("part", part)])?)?;
             }
@@ -293,6 +299,7 @@ impl Collector for BackendCollector {
             read(&counts.refused),
             read(&counts.seals),
             read(&counts.failed),
+            read(&counts.mixed_batches),
             counts.gpu_busy_ns.iter().map(read).sum::<f64>() / 1e9,
             read(&counts.loads),
             read(&counts.loads_failed),

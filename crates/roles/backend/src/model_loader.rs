@@ -1,8 +1,11 @@
 //! Follows the view: loads the models of this backend's sub-cluster and of the destination of a move, drops those that
 //! left, and reports the results. Nothing is loaded while something is being dropped, within a limit: the partition
 //! plan has room for the new model only in place of the old one.
+//!
+//! A model that shares its trunk is loaded in parts. One that begins or ceases to share it is loaded again, and served as
+//! it was until then.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +13,7 @@ use symphony_executor::{MemoryUse, ModelExecutor, Stop};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{BackendView, ModelSpec, ModelView, View};
 use symphony_transport::ControlClient;
-use symphony_types::{ModelId, SubclusterId};
+use symphony_types::{CutDigest, ModelId, SubclusterId};
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
@@ -21,8 +24,9 @@ use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
 use crate::metrics::Counts;
-use crate::model_states::{ModelState, ModelStates};
+use crate::model_states::{ModelState, ModelStates, sum};
 use crate::plan_intake::{BackendIdentity, IntakeEvent};
+use crate::trunks::Trunks;
 
 /// How long a report may take; after that the next change of the view tries again.
 const REPORT_WITHIN: Duration = Duration::from_secs(10);
@@ -57,11 +61,21 @@ struct ModelReport {
     reported: Option<Instant>,
     /// It did not fit beside the others.
     lacks_memory: bool,
+    form: Form,
+}
+
+/// How a model is loaded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Form {
+    /// The trunk that it was last to share, whether or not it could; none: it was to be whole.
+    asked: Option<CutDigest>,
+    /// Whether it is being loaded like that, while it is served as it was before.
+    is_changing: bool,
 }
 
 impl ModelReport {
-    const fn failed(reason: String, took: Duration) -> Self {
-        Self { state: Err(reason), took, reported: None, lacks_memory: false }
+    fn failed(reason: String, took: Duration) -> Self {
+        Self { state: Err(reason), took, reported: None, lacks_memory: false, form: Form::default() }
     }
 }
 
@@ -86,6 +100,7 @@ pub(crate) struct ModelLoader {
     /// Keeps the times of concurrent loads from being counted twice.
     pub(crate) meter: Arc<Mutex<LoadMeter>>,
     pub(crate) engine: Engine,
+    pub(crate) trunks: Arc<Trunks>,
     pub(crate) control: ControlClient,
     pub(crate) view: watch::Receiver<Arc<View>>,
     /// Whether the frontends are linked, or no longer waited for. Nothing is reported before: the first batches follow
@@ -103,6 +118,16 @@ struct Loaded {
     took: Duration,
     /// The permit to load; none if another load has held it for too long.
     turn: Option<OwnedSemaphorePermit>,
+    asked: Asked,
+}
+
+/// How a model is to be loaded.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    /// The trunk that it is to share.
+    trunk: Option<CutDigest>,
+    /// Whether it is loaded already, otherwise: then nothing comes of this if it fails.
+    again: bool,
 }
 
 impl ModelLoader {
@@ -195,13 +220,14 @@ impl ModelLoader {
                 None if leaving => {}
                 None => {
                     self.model_states.set_state(id, &model.spec.name, ModelState::Loading);
-                    if let Err(reason) = self.reserve(id, &model.spec) {
+                    let asked = Asked { trunk: self.trunk_of(model), again: false };
+                    if let Err(reason) = self.reserve(id, &model.spec, asked.trunk) {
                         let report = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
                         models.insert(id, LocalModel::Ended(report));
                         continue;
                     }
                     let stop = Stop::default();
-                    tokio::spawn(self.load(id, model.spec.clone(), stop.clone(), loaded.clone()));
+                    tokio::spawn(self.load(id, model.spec.clone(), asked, stop.clone(), loaded.clone()));
                     models.insert(id, LocalModel::Loading(stop));
                 }
                 Some(LocalModel::Loading(_) | LocalModel::Leaving { hangs: None, .. }) => {}
@@ -209,9 +235,22 @@ impl ModelLoader {
                     self.model_states.set_state(id, &model.spec.name, ModelState::Failed);
                     self.send_report(id, model, report);
                 }
-                Some(LocalModel::Ended(report)) => self.send_report(id, model, report),
+                Some(LocalModel::Ended(report)) => {
+                    self.send_report(id, model, report);
+                    let trunk = self.trunk_of(model);
+                    if report.state.is_ok() && !report.form.is_changing && report.form.asked != trunk {
+                        report.form = Form { asked: trunk, is_changing: true };
+                        let asked = Asked { trunk, again: true };
+                        tokio::spawn(self.load(id, model.spec.clone(), asked, Stop::default(), loaded.clone()));
+                    }
+                }
             }
         }
+    }
+
+    /// The trunk that the model is to share here.
+    fn trunk_of(&self, model: &ModelView) -> Option<CutDigest> {
+        model.shared_trunk().filter(|_| self.engine.hosts_families())
     }
 
     /// Sends the report if the view does not show it yet.
@@ -234,24 +273,36 @@ impl ModelLoader {
         &self,
         model: ModelId,
         spec: ModelSpec,
+        asked: Asked,
         stop: Stop,
         loaded: UnboundedSender<Loaded>,
     ) -> impl Future<Output = ()> + use<> {
         let (engine, kinds, times) = (self.engine.clone(), self.kinds.clone(), self.times.clone());
-        let (turns, meter) = (Arc::clone(&self.loading), Arc::clone(&self.meter));
+        let (turns, meter, trunks) = (Arc::clone(&self.loading), Arc::clone(&self.meter), Arc::clone(&self.trunks));
         async move {
             let turn = tokio::time::timeout(LOAD_ALONE_WITHIN, turns.acquire_owned()).await;
             let turn = turn.ok().and_then(Result::ok);
             let begun = lock(&meter).begin(Instant::now());
             let of = spec.clone();
-            let load = move || {
-                let gpus = kinds.iter().zip(&times).enumerate();
-                gpus.map(|(gpu, (kind, time))| engine.load(&of, gpu, kind, time, &stop)).collect()
+            let load = move || -> Result<Vec<Box<dyn ModelExecutor>>, NotLoaded> {
+                let gpus = || kinds.iter().zip(&times).enumerate();
+                if let Some(trunk) = asked.trunk {
+                    let part = |(gpu, (kind, time)): (usize, (&String, &Arc<GpuTime>))| {
+                        engine.load_in_parts((model, &of), (gpu, kind.as_str(), &**time), &stop, (trunk, &*trunks))
+                    };
+                    let parts: Result<Vec<_>, String> = gpus().map(part).collect();
+                    match parts {
+                        Ok(executors) => return Ok(executors),
+                        Err(reason) if asked.again => return Err(NotLoaded::from(reason)),
+                        Err(reason) => tracing::info!(%model, %trunk, %reason, "not loaded in parts; loads it whole"),
+                    }
+                }
+                gpus().map(|(gpu, (kind, time))| engine.load(&of, gpu, kind, time, &stop)).collect()
             };
             let result = tokio::task::spawn_blocking(load).await;
             let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}").into()));
             let took = lock(&meter).end(Instant::now(), begun);
-            let _ = loaded.send(Loaded { model, spec, result, took, turn });
+            let _ = loaded.send(Loaded { model, spec, result, took, turn, asked });
         }
     }
 
@@ -268,9 +319,13 @@ impl ModelLoader {
         me.map_or_else(|| model.is_held_by(self.identity.subcluster), |me| me.is_to_hold(model))
     }
 
-    /// Reserves memory for a model, as its profile says.
-    fn reserve(&mut self, model: ModelId, spec: &ModelSpec) -> Result<(), String> {
-        for (gpu, kind) in self.memory.iter_mut().zip(&self.kinds) {
+    /// Reserves memory for a model, as its profile says. Of one whose trunk is loaded here only the suffix is added, of
+    /// which the profile does not tell: it is measured.
+    fn reserve(&mut self, model: ModelId, spec: &ModelSpec, trunk: Option<CutDigest>) -> Result<(), String> {
+        for (index, (gpu, kind)) in self.memory.iter_mut().zip(&self.kinds).enumerate() {
+            if trunk.is_some_and(|trunk| self.trunks.has(index, trunk)) {
+                continue;
+            }
             // A model without a profile is not loaded, which is reported elsewhere.
             let Some(profile) = spec.profiles.get(kind) else { continue };
             let (static_bytes, dynamic_bytes) = (profile.static_memory_bytes, profile.dynamic_memory_bytes);
@@ -279,7 +334,8 @@ impl ModelLoader {
         Ok(())
     }
 
-    /// Accounts for a loaded model's measured memory, which may exceed its profile and what is free.
+    /// Accounts for a loaded model's measured memory, which may exceed its profile and what is free. A trunk that models
+    /// share counts once.
     fn account(
         &mut self,
         model: ModelId,
@@ -289,6 +345,11 @@ impl ModelLoader {
         for (index, (executor, kind)) in executors.iter().zip(&self.kinds).enumerate() {
             let (Some(measured), Some(profile)) = (executor.memory(), spec.profiles.get(kind)) else { continue };
             self.model_states.measured(model, index, measured);
+            if let Some(member) = executor.in_family() {
+                let trunk = (member.trunk(), member.trunk_memory());
+                self.memory[index].take_in_family(model, measured, trunk, "measurement")?;
+                continue;
+            }
             let needs = MemoryUse {
                 static_bytes: measured.static_bytes.max(profile.static_memory_bytes),
                 dynamic_bytes: measured.dynamic_bytes.max(profile.dynamic_memory_bytes),
@@ -312,10 +373,59 @@ impl ModelLoader {
 
     fn release(&mut self, model: ModelId) {
         self.memory.iter_mut().for_each(|gpu| gpu.release(model));
+        self.show_trunks();
+    }
+
+    /// Shows the memory of shared trunks.
+    fn show_trunks(&self) {
+        let mut trunks = BTreeMap::new();
+        for (trunk, memory) in self.memory.iter().flat_map(GpuMemory::trunks) {
+            let all = trunks.entry(trunk).or_default();
+            *all = sum(*all, memory);
+        }
+        self.model_states.set_trunks(trunks);
+    }
+
+    /// A model that is served has been loaded otherwise, and takes the place of what there was. If it could not be, or
+    /// there is no room for it like that, all stays as it is.
+    fn loaded_again(
+        &mut self,
+        model: ModelId,
+        spec: &ModelSpec,
+        result: Result<Vec<Box<dyn ModelExecutor>>, NotLoaded>,
+    ) {
+        let before = self.memory.clone();
+        match result.map(|executors| (self.account(model, spec, &executors), executors)) {
+            Ok((Ok(()), executors)) => {
+                let in_parts = executors.iter().any(|executor| executor.in_family().is_some());
+                tracing::info!(%model, name = spec.name, in_parts, "loaded again");
+                let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
+            }
+            Ok((Err(reason), executors)) => {
+                tracing::warn!(%model, name = spec.name, %reason, "not loaded otherwise, for lack of memory");
+                self.memory = before;
+                free_executors(executors, || ());
+            }
+            Err(NotLoaded { reason, .. }) => {
+                tracing::warn!(%model, name = spec.name, %reason, "not loaded otherwise");
+            }
+        }
+        self.show_trunks();
     }
 
     fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, LocalModel>, gone: &UnboundedSender<ModelId>) {
-        let Loaded { model, spec, result, took, turn } = loaded;
+        let Loaded { model, spec, result, took, turn, asked } = loaded;
+        if asked.again {
+            match models.get_mut(&model) {
+                Some(LocalModel::Ended(report)) if report.form.is_changing => {
+                    report.form.is_changing = false;
+                    self.loaded_again(model, &spec, result);
+                }
+                // It is leaving, or was loaded anew meanwhile.
+                _ => free_executors(result.unwrap_or_default(), || ()),
+            }
+            return;
+        }
         if !matches!(models.get(&model), Some(LocalModel::Loading(_))) {
             // However late the load ends: the model was not loaded again meanwhile, and its memory is freed when it
             // has really gone.
@@ -329,7 +439,9 @@ impl ModelLoader {
                 Counts::add(&self.counts.loads, 1);
                 self.model_states.set_state(model, &spec.name, ModelState::Ready);
                 let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
-                ModelReport { state: Ok(()), took, reported: None, lacks_memory: false }
+                self.show_trunks();
+                let form = Form { asked: asked.trunk, is_changing: false };
+                ModelReport { state: Ok(()), took, reported: None, lacks_memory: false, form }
             }
             Ok((Err(reason), executors)) => {
                 // The next load waits until the memory is free again.

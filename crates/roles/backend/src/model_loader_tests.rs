@@ -7,15 +7,19 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::Mode;
-use symphony_executor::{BatchInputs, ModelExecutor, Runtime, Stop, default_signature, digits, load_runtime};
+use symphony_executor::{
+    BatchInputs, FamilyFile, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, Stop, default_signature, digits,
+    load_runtime,
+};
 use symphony_net::Net;
-use symphony_protocol::view::{BackendView, KindProfile, ModelSource, ModelSpec, ModelView, View};
+use symphony_protocol::view::{BackendView, KindProfile, ModelSource, ModelSpec, ModelView, TrunkView, View};
 use symphony_testkit::needed;
 use symphony_transport::ControlClient;
 use symphony_types::{
-    BackendId, BootId, DataType, LatencyProfile, ModelId, Nanos, RequestValue, Signature, SubclusterId, TensorSpec,
-    Token,
+    BackendId, BootId, CutDigest, DataType, LatencyProfile, ModelId, Nanos, RequestValue, Signature, SubclusterId,
+    TensorSpec, Token,
 };
+use symphony_zoo::{Architecture, Mlp};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -123,6 +127,7 @@ impl Scene {
             loading: Arc::new(Semaphore::new(1)),
             meter: Arc::default(),
             engine,
+            trunks: Arc::default(),
             control: ControlClient::new(&Net::plaintext(), &[control.to_owned()]).unwrap(),
             view: watched,
             linked: links,
@@ -525,4 +530,59 @@ async fn a_load_that_hangs_and_is_not_wanted_any_more_holds_up_others_for_a_whil
         "nobody hears of what hung"
     );
     assert!(scene.intake.try_recv().is_err());
+}
+
+/// A head on the same trunk as all others, as its file has it.
+fn head(runtime: &Runtime, dir: &Path, name: &str, number: u64) -> ModelSpec {
+    let file = format!("{name}.onnx");
+    let shape = Mlp { width_in: 6, width: 64, hidden: 2, classes: 3 };
+    std::fs::write(dir.join(&file), Architecture::mlp_head(shape, 1, number).unwrap().bytes()).unwrap();
+    let whole = OnnxExecutor::from_file(runtime, &dir.join(&file), &OnnxOptions::default()).unwrap();
+    ModelSpec { signature: whole.signature().clone(), ..spec(name, &file, 1) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn models_that_share_a_trunk_are_loaded_in_parts_and_whole_again_when_they_no_longer_do() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let heads = ["a", "b", "c"].map(|name| head(&runtime, dir.path(), name, u64::from(name.as_bytes()[0])));
+    let cuts = |name: &str| FamilyFile::read(&dir.path().join(name)).unwrap().cuts().unwrap();
+    let others = cuts("b.onnx");
+    let trunk = cuts("a.onnx").into_iter().rev().find(|cut| others.contains(cut)).unwrap();
+    let shown = |heads: &[ModelSpec], shared: Option<CutDigest>| {
+        let mut shown = View::clone(&view(heads.to_vec()));
+        for model in shown.models.values_mut() {
+            model.trunk = Some(TrunkView { cuts: vec![trunk], shared });
+        }
+        Arc::new(shown)
+    };
+    let answer = |executor: &mut dyn ModelExecutor| {
+        let (input, mut outputs) = ([0.5_f32; 6].map(f32::to_le_bytes).concat(), Vec::new());
+        executor.run(&BatchInputs { items: 1, tensors: &[&input], start: None }, &mut outputs).unwrap();
+        outputs[0].as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect::<Vec<_>>()
+    };
+
+    let mut scene = Scene::onnx(runtime, dir.path(), 4096);
+    scene.view.send_replace(shown(&heads[..2], None));
+    let mut whole = BTreeMap::from([scene.loaded().await, scene.loaded().await]);
+    assert!(whole.values().all(|executor| executor.in_family().is_none()));
+    // The first two are loaded again, the third in parts at once: all with one trunk.
+    scene.view.send_replace(shown(&heads, Some(trunk)));
+    let mut parts = BTreeMap::from([scene.loaded().await, scene.loaded().await, scene.loaded().await]);
+    assert_eq!(parts.len(), 3);
+    let members: Vec<_> = parts.values().map(|executor| executor.in_family().expect("in parts")).collect();
+    assert!(members.iter().all(|member| member.trunk() == trunk && member.shares_trunk_with(members[0])));
+    assert_eq!(scene.model_states.trunks().len(), 1);
+    for (model, whole) in &mut whole {
+        let (whole, parts) = (answer(whole.as_mut()), answer(parts.get_mut(model).unwrap().as_mut()));
+        assert!(whole.iter().zip(&parts).all(|(a, b)| (a - b).abs() < 1e-3), "{whole:?} {parts:?}");
+    }
+    scene.has_state("c", ModelState::Ready).await;
+
+    scene.view.send_replace(shown(&heads, None));
+    let again = BTreeMap::from([scene.loaded().await, scene.loaded().await, scene.loaded().await]);
+    assert_eq!(again.len(), 3);
+    assert!(again.values().all(|executor| executor.in_family().is_none()));
+    scene.until("no trunk is left", |_| scene.model_states.trunks().is_empty()).await;
+    assert_eq!(scene.counts.loads.load(std::sync::atomic::Ordering::Relaxed), 3, "once each");
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use symphony_executor::MemoryUse;
-use symphony_types::ModelId;
+use symphony_types::{CutDigest, ModelId};
 
 /// The state of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,22 +38,28 @@ pub(crate) struct ModelEntry {
 impl ModelEntry {
     /// Measured memory on all GPUs together; none if nothing was measured.
     pub(crate) fn memory(&self) -> Option<MemoryUse> {
-        let sum = |a: MemoryUse, b: MemoryUse| MemoryUse {
-            static_bytes: a.static_bytes.saturating_add(b.static_bytes),
-            dynamic_bytes: a.dynamic_bytes.saturating_add(b.dynamic_bytes),
-        };
         self.memory.values().copied().reduce(sum)
     }
 }
 
-/// The models of a backend; written by loads and runs, read at each scrape.
+pub(crate) const fn sum(a: MemoryUse, b: MemoryUse) -> MemoryUse {
+    MemoryUse {
+        static_bytes: a.static_bytes.saturating_add(b.static_bytes),
+        dynamic_bytes: a.dynamic_bytes.saturating_add(b.dynamic_bytes),
+    }
+}
+
+/// The models of a backend, and the trunks that they share; written by loads and runs, read at each scrape.
 #[derive(Debug, Default)]
-pub(crate) struct ModelStates(Mutex<BTreeMap<ModelId, ModelEntry>>);
+pub(crate) struct ModelStates {
+    models: Mutex<BTreeMap<ModelId, ModelEntry>>,
+    trunks: Mutex<BTreeMap<CutDigest, MemoryUse>>,
+}
 
 impl ModelStates {
     /// Sets the state of a model; its measurements are forgotten when it begins to load.
     pub(crate) fn set_state(&self, model: ModelId, name: &str, state: ModelState) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         let entry = entries.entry(model).or_insert_with(|| ModelEntry {
             name: name.to_owned(),
             state,
@@ -64,19 +70,29 @@ impl ModelStates {
 
     /// Sets the measured memory of a model on the GPU at this place.
     pub(crate) fn measured(&self, model: ModelId, gpu: usize, memory: MemoryUse) {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         // A batch may end after its model has left.
         if let Some(entry) = entries.get_mut(&model) {
             entry.memory.insert(gpu, memory);
         }
     }
 
+    /// Sets the memory of the trunks that models share, on all GPUs together.
+    pub(crate) fn set_trunks(&self, trunks: BTreeMap<CutDigest, MemoryUse>) {
+        *self.trunks.lock().unwrap_or_else(PoisonError::into_inner) = trunks;
+    }
+
+    /// The trunks that models share, with their memory.
+    pub(crate) fn trunks(&self) -> BTreeMap<CutDigest, MemoryUse> {
+        self.trunks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     pub(crate) fn remove(&self, model: ModelId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&model);
+        self.models.lock().unwrap_or_else(PoisonError::into_inner).remove(&model);
     }
 
     pub(crate) fn entries(&self) -> Vec<ModelEntry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.models.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 }
 

@@ -1,20 +1,20 @@
 //! The task between leaders' orders and the GPUs' threads: it owns fences, plan queues, and accepted plans. One task,
 //! a closed set of events, no lock.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, mpsc as blocking};
 use std::time::{Duration, Instant};
 
-use symphony_executor::ModelExecutor;
+use symphony_executor::{ModelExecutor, PartShares};
 use symphony_protocol::execute::{
-    Done, EndedPlan, Execute, FromBackend, PlannedRequest, Refusal, SEAL_RECENT_PLANS_MAX, SEAL_RECENT_REQUESTS_MAX,
-    SealedGpu, ToBackend,
+    Done, EndedPlan, Execute, FromBackend, HostedModel, PlannedRequest, Refusal, SEAL_RECENT_PLANS_MAX,
+    SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
 };
 use symphony_protocol::journal::Record;
 use symphony_transport::{LinkSender, PayloadTransport};
 use symphony_types::{
-    BackendId, BootId, FailReason, GPU_PLANS_MAX, GpuId, ModelId, NodeId, PAYLOAD_DELAY_FORGOTTEN_AFTER, PayloadDelay,
-    RequestId, SubclusterId, Token,
+    BackendId, BootId, CutDigest, FailReason, GPU_PLANS_MAX, GpuId, ModelId, NodeId, PAYLOAD_DELAY_FORGOTTEN_AFTER,
+    PayloadDelay, RequestId, SubclusterId, Token,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -55,6 +55,9 @@ pub(crate) enum IntakeEvent {
     Homes(Vec<SubclusterId>),
 }
 
+/// The trunk of a model that shares it, and what parts of a batch's time the trunk and the suffix take at most.
+type Hosted = (CutDigest, PartShares);
+
 /// A waiting seal, and its connection.
 type WaitingSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
 
@@ -89,6 +92,8 @@ pub(crate) struct PlanIntake<T> {
     homes: Vec<SubclusterId>,
     gpus: Vec<Gpu>,
     models: HashSet<ModelId>,
+    /// Those of them that run through shared trunks, on all GPUs.
+    hosted: BTreeMap<ModelId, Hosted>,
     connections: HashMap<Connection, LinkSender<FromBackend>>,
     /// The replica at the other end of each connection, as far as it is known; for the journal.
     leaders: HashMap<Connection, NodeId>,
@@ -158,6 +163,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             identity,
             gpus,
             models: HashSet::new(),
+            hosted: BTreeMap::new(),
             connections: HashMap::new(),
             leaders: HashMap::new(),
             sent_delays: HashMap::new(),
@@ -249,13 +255,16 @@ impl<T: PayloadTransport> PlanIntake<T> {
                 self.leaders.insert(connection, node);
             }
             IntakeEvent::Loaded(model, executors) => {
+                let hosted = hosted(&executors);
                 for (gpu, executor) in self.gpus.iter().zip(executors) {
                     let _ = gpu.orders.send(GpuOrder::Load(model, executor));
                 }
                 self.models.insert(model);
+                self.set_hosted(model, hosted);
             }
             IntakeEvent::Unloaded(unload_guard) => {
                 self.models.remove(&unload_guard.model);
+                self.set_hosted(unload_guard.model, None);
                 for gpu in &self.gpus {
                     let _ = gpu.orders.send(GpuOrder::Unload(unload_guard.model, Arc::clone(&unload_guard)));
                 }
@@ -324,6 +333,33 @@ impl<T: PayloadTransport> PlanIntake<T> {
         self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished, plans });
         // A new leader learns at once what its predecessor knew.
         self.send_delay(connection, now);
+        if !self.hosted.is_empty() {
+            self.send_hosted(connection);
+        }
+    }
+
+    /// A model runs through a shared trunk from here on, or whole; leaders are told. Before level 3 there is nothing to
+    /// tell, and nobody who could read it.
+    fn set_hosted(&mut self, model: ModelId, now: Option<Hosted>) {
+        let before = match now {
+            Some(now) => self.hosted.insert(model, now),
+            None => self.hosted.remove(&model),
+        };
+        if before != now {
+            let connections: Vec<_> = self.connections.keys().copied().collect();
+            connections.into_iter().for_each(|connection| self.send_hosted(connection));
+        }
+    }
+
+    fn send_hosted(&mut self, connection: Connection) {
+        let hosted = |(&model, &(trunk, shares)): (&ModelId, &Hosted)| HostedModel {
+            model,
+            trunk_share: shares.trunk,
+            suffix_share: shares.suffix,
+            trunk: trunk.get().to_be_bytes(),
+        };
+        let models = self.hosted.iter().map(hosted).collect();
+        self.send(connection, FromBackend::Hosts { models });
     }
 
     /// Tells a leader how long inputs take, when that has changed, and periodically when it has not. After a recent
@@ -394,7 +430,9 @@ impl<T: PayloadTransport> PlanIntake<T> {
     }
 
     fn accept(&mut self, connection: Connection, order: &Execute) -> Result<(), Refusal> {
-        let ready = self.models.contains(&order.model);
+        // All or nothing: what waits again at its leader is not lost.
+        let mut rows = order.requests.iter().map(|request| request.model_in(order.model));
+        let ready = self.models.contains(&order.model) && rows.all(|model| self.models.contains(&model));
         let gpu = self.gpus.iter_mut().find(|gpu| gpu.id == order.gpu).ok_or(Refusal::UnknownGpu)?;
         gpu.fence.accept(connection, order.token, order.backend_boot, order.sequence)?;
         gpu.retired = false;
@@ -480,6 +518,17 @@ pub(crate) const DELAY_SENT_EVERY: Duration = Duration::from_secs(1);
 const DELAY_CONFIRMED_EVERY: Duration = Duration::from_secs(60);
 // Some reports may be lost, or late, before a leader forgets.
 const _: () = assert!(DELAY_CONFIRMED_EVERY.as_nanos() as u64 * 5 <= PAYLOAD_DELAY_FORGOTTEN_AFTER.get());
+
+/// How a model is hosted that shares one trunk on all GPUs; `None` for any other.
+fn hosted(executors: &[Box<dyn ModelExecutor>]) -> Option<Hosted> {
+    let members = executors.iter().map(|executor| executor.in_family());
+    let mut on_gpus = members.map(|member| member.map(|member| (member.trunk(), member.shares())));
+    let first = on_gpus.next()?;
+    on_gpus.fold(first, |all, one| {
+        let ((trunk, shares), (other, others)) = (all?, one?);
+        (trunk == other).then(|| (trunk, shares.larger_of(others)))
+    })
+}
 
 /// No plan starts or lasts longer than a minute from now; a larger number is nonsense from the wire and is cut.
 const START_IN_MAX: u64 = 60_000_000_000;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use symphony_executor::{ExecuteError, ModelExecutor, StagedExecutor};
+use symphony_executor::{ExecuteError, ModelExecutor, Segment, StagedExecutor};
 use symphony_types::ModelId;
 
 use crate::batch::{Batch, NotRun};
@@ -25,10 +25,10 @@ pub(crate) fn stage(models: &mut Models, model: ModelId, batch: &Batch, start: I
     })
 }
 
-/// Runs a batch, and stages the next plan while it runs.
+/// Runs a batch, and stages the next plan of the queue, if one is given, while it runs.
 pub(crate) fn run(
     models: &mut Models,
-    order_queue: &mut OrderQueue<'_>,
+    mut order_queue: Option<&mut OrderQueue<'_>>,
     (model, batch, start): (ModelId, &Batch, Instant),
     outputs: &mut Vec<Vec<u8>>,
 ) -> Result<(), NotRun> {
@@ -42,15 +42,33 @@ pub(crate) fn run(
         if done {
             return guarded_step(models, model, |steps| steps.finish(outputs));
         }
-        if !stage_next(models, order_queue) {
+        if !order_queue.as_deref_mut().is_some_and(|order_queue| stage_next(models, order_queue)) {
             std::thread::sleep(POLL_EVERY);
         }
     }
 }
 
+/// Runs a batch of rows of several models through the trunk that this model shares with them.
+pub(crate) fn run_family(
+    models: &mut Models,
+    model: ModelId,
+    (batch, start): (&Batch, Instant),
+    segments: &[Segment],
+    outputs: &mut Vec<Vec<Vec<u8>>>,
+) -> Result<(), NotRun> {
+    guarded(models, model, |executor| match executor.in_family() {
+        Some(member) => batch.given(start, |inputs| member.run_mixed(inputs, segments, outputs)),
+        None => {
+            Err(ExecuteError::Failed { items: batch.items, reason: "the model shares its trunk with no other".into() })
+        }
+    })
+}
+
 /// Stages the next plan if its inputs are there; false if there was nothing to do.
 fn stage_next(models: &mut Models, order_queue: &mut OrderQueue<'_>) -> bool {
-    let Some(next) = order_queue.next_plan().filter(|next| next.batch.is_none()) else { return false };
+    let Some(next) = order_queue.next_plan().filter(|next| next.batch.is_none() && !next.plan.is_mixed()) else {
+        return false;
+    };
     let model = next.plan.model;
     let Some(executor) = models.get_mut(&model) else { return false };
     if executor.in_steps().is_none_or(|steps| steps.staged() > 0) || !next.gather_now() {

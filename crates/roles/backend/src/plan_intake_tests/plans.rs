@@ -5,12 +5,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
-use symphony_types::FailReason;
+use symphony_protocol::execute::{PlannedRequest, Refusal};
+use symphony_types::{FailReason, ModelId};
 
 use super::fakes::{Meddled, Meddles};
 use super::scene::{FRONTEND, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
 
 use crate::gpu_time::GpuTime;
+use crate::plan_intake::IntakeEvent;
 
 #[tokio::test]
 async fn a_plan_runs_at_its_start_and_its_end_is_reported() {
@@ -63,6 +65,33 @@ async fn the_batches_of_a_load_find_a_gap_before_and_after_plans_only() {
     assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (1, 2));
     assert!(scene.time.wait_for(LONG, LONG), "there is no plan any more");
     assert_eq!(*found.lock().unwrap(), [false, false]);
+}
+
+#[tokio::test]
+async fn rows_of_models_that_share_no_trunk_here_are_a_batch_of_each_and_all_are_refused_if_one_is_not_loaded() {
+    const OTHER: ModelId = ModelId::new(2);
+    let mut scene = Scene::new(emulated());
+    scene.events.send(IntakeEvent::Loaded(OTHER, vec![emulated()])).ok().unwrap();
+    let (mut leader, _) = scene.sealed().await;
+    for sequence in 1..=3 {
+        scene.own(sequence, input(sequence as u8, 1));
+    }
+    let of = |model, sequence| PlannedRequest { model, ..request(FRONTEND, sequence, 1) };
+    let own = ModelId::default();
+    scene.execute(&leader, plan(1, Duration::ZERO, &[of(own, 1), of(OTHER, 2), of(own, 3)]));
+    let mut results = Vec::new();
+    for _ in 1..=3 {
+        results.push(scene.result().await);
+    }
+    results.sort_by_key(|&(sequence, _)| sequence);
+    assert_eq!(results, [1, 2, 3].map(|sequence| (sequence, Ok(answer(sequence as u8)))));
+    let done = leader.done().await;
+    // ℓ(2) and ℓ(1) are 6 and 5 ms, one after the other.
+    assert!(done.failed.is_empty() && done.latency >= 10_900_000, "{done:?}");
+    scene.execute(&leader, plan(2, Duration::ZERO, &[of(own, 1), of(ModelId::new(9), 2)]));
+    assert_eq!(leader.refusal().await, (2, Refusal::ModelNotReady));
+    scene.execute(&leader, plan(3, Duration::ZERO, &[of(own, 1)]));
+    assert_eq!(leader.done().await.sequence, 3, "the sequence goes on");
 }
 
 #[tokio::test]

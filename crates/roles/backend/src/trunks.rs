@@ -1,0 +1,40 @@
+//! The trunks in the memory of this backend's GPUs, which the models of a family share (docs/adr/0045-prefix-batching.md).
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use symphony_executor::{FamilyError, FamilyMember, SharedTrunk};
+use symphony_types::CutDigest;
+
+/// By place of the GPU, and trunk.
+type Loaded = HashMap<(usize, CutDigest), SharedTrunk>;
+
+/// The trunks that are loaded, each as long as a model runs through it.
+#[derive(Debug, Default)]
+pub(crate) struct Trunks(Mutex<Loaded>);
+
+impl Trunks {
+    /// Lets a model share the trunk that is loaded on its GPU; if there is none, its own is for those that follow.
+    ///
+    /// # Errors
+    /// If the model cannot share what is loaded.
+    pub(crate) fn share(&self, gpu: usize, member: FamilyMember) -> Result<FamilyMember, FamilyError> {
+        let mut loaded = self.loaded();
+        loaded.retain(|_, trunk| trunk.is_loaded());
+        let place = (gpu, member.trunk());
+        if let Some(trunk) = loaded.get(&place) {
+            return member.join(trunk);
+        }
+        loaded.insert(place, member.shared_trunk());
+        Ok(member)
+    }
+
+    /// Whether it is loaded on the GPU at this place.
+    pub(crate) fn has(&self, gpu: usize, trunk: CutDigest) -> bool {
+        self.loaded().get(&(gpu, trunk)).is_some_and(SharedTrunk::is_loaded)
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
