@@ -4,7 +4,7 @@ use symphony_scheduler::{
     ClusterActions, ClusterFacts, ClusterInput, DataDelay, ModelActions, ModelInput, ModelQueueConfig, PoolInput,
     PoolSignal, RankAction, RankInput,
 };
-use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
+use symphony_types::{FamilyProfile, GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::codec::{Coded, put_list, put_text};
 use crate::record::{MODEL_NAME_BYTES_MAX, TapeEnd, tag};
@@ -66,6 +66,32 @@ impl Chunk {
         put_text(name, MODEL_NAME_BYTES_MAX, &mut self.bytes);
         ordinal.put(&mut self.bytes);
         config.put(&mut self.bytes);
+    }
+
+    /// Introduces a [`ModelQueue`](symphony_scheduler::ModelQueue) of models that share a trunk, by their ids in
+    /// ascending order, with their profiles by class of GPU. It replaces the previous object of this number.
+    pub fn family(
+        &mut self,
+        object: u32,
+        models: &[(ModelId, &str)],
+        ordinal: u32,
+        config: &ModelQueueConfig,
+        profiles: &[(GpuClass, FamilyProfile)],
+    ) {
+        self.bytes.push(tag::FAMILY);
+        object.put(&mut self.bytes);
+        models.len().put(&mut self.bytes);
+        for (model, name) in models {
+            model.put(&mut self.bytes);
+            put_text(name, MODEL_NAME_BYTES_MAX, &mut self.bytes);
+        }
+        ordinal.put(&mut self.bytes);
+        config.put(&mut self.bytes);
+        profiles.len().put(&mut self.bytes);
+        for (class, profile) in profiles {
+            class.put(&mut self.bytes);
+            profile.put(&mut self.bytes);
+        }
     }
 
     /// Introduces a [`GpuRanker`](symphony_scheduler::GpuRanker).

@@ -1,7 +1,7 @@
 //! Records of a tape.
 
 use symphony_scheduler::{ClusterFacts, ClusterInput, DataDelay, ModelInput, ModelQueueConfig, PoolInput, RankInput};
-use symphony_types::{GpuClass, LatencyProfile, ModelId, Time};
+use symphony_types::{FamilyProfile, GpuClass, LatencyProfile, ModelId, Time};
 
 use crate::TapeError;
 use crate::codec::{Coded, Source, coded_enum, take_text};
@@ -24,6 +24,7 @@ pub(crate) mod tag {
     pub(crate) const CLUSTER: u8 = 11;
     pub(crate) const CLUSTER_STEP: u8 = 12;
     pub(crate) const CLUSTER_MODEL: u8 = 13;
+    pub(crate) const FAMILY: u8 = 14;
 }
 
 /// Why a tape ended.
@@ -52,6 +53,17 @@ pub enum ObjectConfig {
         ordinal: u32,
         /// Its configuration.
         config: Box<ModelQueueConfig>,
+    },
+    /// A [`ModelQueue`](symphony_scheduler::ModelQueue) of models that share a trunk.
+    Family {
+        /// The models, and their names, by id: requests name them by it.
+        models: Vec<(ModelId, String)>,
+        /// Its slot at the ranker.
+        ordinal: u32,
+        /// Its configuration.
+        config: Box<ModelQueueConfig>,
+        /// The family's profile by class of GPU.
+        profiles: Vec<(GpuClass, FamilyProfile)>,
     },
     /// A [`GpuRanker`](symphony_scheduler::GpuRanker).
     Ranker {
@@ -168,7 +180,7 @@ impl<'a> Record<'a> {
         if kind == tag::END {
             return Ok(Self::End(TapeEnd::take(from)?));
         }
-        if !(tag::MODEL..=tag::CLUSTER_MODEL).contains(&kind) {
+        if !(tag::MODEL..=tag::FAMILY).contains(&kind) {
             return Err(TapeError::NoSuch { offset, what: "kind of record", got: kind.into() });
         }
         let object = u32::take(from)?;
@@ -177,6 +189,16 @@ impl<'a> Record<'a> {
                 let (model, name) = (Coded::take(from)?, take_text(from, MODEL_NAME_BYTES_MAX)?);
                 let (ordinal, config) = (Coded::take(from)?, Box::new(Coded::take(from)?));
                 Self::Begin { object, config: ObjectConfig::Model { model, name, ordinal, config } }
+            }
+            tag::FAMILY => {
+                let models = from.length("number of models")?;
+                let model = |from: &mut Source<'a>| Ok((Coded::take(from)?, take_text(from, MODEL_NAME_BYTES_MAX)?));
+                let models = (0..models).map(|_| model(from)).collect::<Result<_, TapeError>>()?;
+                let (ordinal, config) = (Coded::take(from)?, Box::new(Coded::take(from)?));
+                let classes = from.length("number of profiles")?;
+                let profile = |from: &mut Source<'a>| Ok((Coded::take(from)?, Coded::take(from)?));
+                let profiles = (0..classes).map(|_| profile(from)).collect::<Result<_, TapeError>>()?;
+                Self::Begin { object, config: ObjectConfig::Family { models, ordinal, config, profiles } }
             }
             tag::RANKER => {
                 let (models, gpus) = (Coded::take(from)?, Coded::take(from)?);

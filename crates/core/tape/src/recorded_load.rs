@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterInput, ClusterModel, GPUS_MAX, MODELS_MAX, ModelAction, ModelActions,
-    ModelInput, ModelQueueConfig, RankInput, Request,
+    ClassProfiles, ClusterAction, ClusterActions, ClusterInput, ClusterModel, GPUS_MAX, MODELS_MAX, ModelAction,
+    ModelActions, ModelInput, ModelQueueConfig, RankInput, Request,
 };
-use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, ModelId, Nanos, RequestValue, Time};
+use symphony_types::{FamilyProfile, GPU_CLASSES_MAX, GpuClass, GpuId, ModelId, Nanos, RequestValue, Time};
 
 use crate::codec::{Coded as _, Source};
 use crate::outcomes::{Outcomes, RecordedBatch, RecordedOutcome, Which};
@@ -108,8 +108,8 @@ impl RecordedLoad {
 /// One tape while it is read.
 struct Reading<'a> {
     load: &'a mut RecordedLoad,
-    /// Which model's queue an object is.
-    objects: BTreeMap<u32, ModelId>,
+    /// Whose queue an object is: a model's, or that of models that share a trunk, whose requests name their model.
+    objects: BTreeMap<u32, Vec<ModelId>>,
     /// Which model a policy for the whole sub-cluster knows by a number.
     slots: BTreeMap<u32, Slot>,
     gpus: BTreeMap<GpuId, GpuClass>,
@@ -136,9 +136,13 @@ impl Reading<'_> {
         }
         match record {
             Record::Begin { object, config: ObjectConfig::Model { model, name, config, .. } } => {
-                self.objects.insert(object, model);
+                self.objects.insert(object, vec![model]);
                 let ModelQueueConfig { profiles, slo, delays, .. } = *config;
                 self.introduce(offset, model, name, ClusterModel::new(profiles, slo).with_delays(delays))?;
+            }
+            Record::Begin { object, config: ObjectConfig::Family { models, config, profiles, .. } } => {
+                self.introduce_family(offset, &models, &config, &profiles)?;
+                self.objects.insert(object, models.into_iter().map(|(model, _)| model).collect());
             }
             Record::Begin { config: ObjectConfig::Ranker { gpus, .. }, .. } => {
                 if gpus as usize > GPUS_MAX {
@@ -147,9 +151,15 @@ impl Reading<'_> {
                 (0..gpus).for_each(|gpu| self.add_gpu(GpuId::new(gpu), GpuClass::FIRST));
             }
             Record::Profile { object, class, profile } => {
-                self.model(offset, object)?.known.profiles.set(class, profile);
+                for model in self.models_of(offset, object)? {
+                    self.model(offset, object, model)?.known.profiles.set(class, profile.clone());
+                }
             }
-            Record::DataDelay { object, data } => self.model(offset, object)?.known.delays.data = data,
+            Record::DataDelay { object, data } => {
+                for model in self.models_of(offset, object)? {
+                    self.model(offset, object, model)?.known.delays.data = data;
+                }
+            }
             Record::ModelStep { object, now, input, actions } => {
                 self.model_step(offset, object, (now, input), actions)?;
             }
@@ -187,14 +197,17 @@ impl Reading<'_> {
         actions: &[u8],
     ) -> Result<(), TapeError> {
         let unknown = TapeError::UnknownObject { offset, object, kind: "a model's queue" };
-        let model = *self.objects.get(&object).ok_or(unknown)?;
+        // Batches count for the first model of a family.
+        let of = self.objects.get(&object).and_then(|models| Some((*models.first()?, models.len() > 1)));
+        let (model, is_family) = of.ok_or(unknown)?;
         let models = &mut self.load.models;
         match input {
             ModelInput::Arrive(request) => {
-                let known = self.model(offset, object)?;
+                let called = if is_family { ModelId::new(request.variant) } else { model };
+                let known = self.model(offset, object, called)?;
                 let position = known.requests.len();
                 known.requests.push(recorded(now, &request));
-                self.outcomes.arrived(request.id, model, position);
+                self.outcomes.arrived(request.id, called, position);
             }
             ModelInput::Return(request) | ModelInput::ReturnWithNext(request) => {
                 self.outcomes.returned(model, request.id);
@@ -283,8 +296,40 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn model(&mut self, offset: usize, object: u32) -> Result<&mut RecordedModel, TapeError> {
-        let known = self.objects.get(&object).and_then(|model| self.load.models.get_mut(model));
+    /// Models share a queue from here on. Those that were served before stay as they were then; of the others it is
+    /// known what they take by themselves.
+    fn introduce_family(
+        &mut self,
+        offset: usize,
+        models: &[(ModelId, String)],
+        config: &ModelQueueConfig,
+        profiles: &[(GpuClass, FamilyProfile)],
+    ) -> Result<(), TapeError> {
+        for ((model, name), variant) in models.iter().zip(0..) {
+            if self.load.models.contains_key(model) {
+                continue;
+            }
+            let alone = |(class, family): &(GpuClass, FamilyProfile)| Some((*class, family.unshared(variant)?));
+            let alone: ClassProfiles = profiles.iter().filter_map(alone).collect();
+            if alone.iter().next().is_none() {
+                let got = models.len() as u64;
+                return Err(TapeError::NoSuch { offset, what: "number of models in a family", got });
+            }
+            let known = ClusterModel::new(alone, config.slo).with_delays(config.delays);
+            self.introduce(offset, *model, name.clone(), known)?;
+        }
+        Ok(())
+    }
+
+    fn models_of(&self, offset: usize, object: u32) -> Result<Vec<ModelId>, TapeError> {
+        let known = self.objects.get(&object).cloned();
+        known.ok_or(TapeError::UnknownObject { offset, object, kind: "a model's queue" })
+    }
+
+    /// One of the models of an object.
+    fn model(&mut self, offset: usize, object: u32, model: ModelId) -> Result<&mut RecordedModel, TapeError> {
+        let is_of_it = self.objects.get(&object).is_some_and(|models| models.contains(&model));
+        let known = self.load.models.get_mut(&model).filter(|_| is_of_it);
         known.ok_or(TapeError::UnknownObject { offset, object, kind: "a model's queue" })
     }
 

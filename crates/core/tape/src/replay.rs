@@ -146,6 +146,17 @@ impl Stage {
                 self.summary.models += 1;
                 Object::Model(model, Box::new(ModelQueue::new(*config)))
             }
+            ObjectConfig::Family { models, ordinal: _, config, profiles } => {
+                let Some(&(first, _)) = models.first() else {
+                    return Err(TapeError::NoSuch { offset, what: "number of models", got: 0 });
+                };
+                self.summary.models += models.len() as u64;
+                let mut queue = ModelQueue::new(*config);
+                let names: Vec<_> = models.iter().map(|(model, _)| model.get()).collect();
+                queue.name_variants(&names);
+                profiles.into_iter().for_each(|(class, family)| queue.share_trunk(class, family));
+                Object::Model(first, Box::new(queue))
+            }
             ObjectConfig::Ranker { models, gpus } => {
                 // A small record can demand a large ranker.
                 if std::mem::replace(&mut self.ranked, true) {

@@ -11,8 +11,8 @@ use symphony_scheduler::{
     Trigger,
 };
 use symphony_types::{
-    BootId, DropReason, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos,
-    NodeId, PROFILE_BATCH_MAX, RequestId, RequestValue, SubclusterId, Time, Token,
+    BootId, DropReason, FamilyProfile, FrontendId, GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, LatencyProfile,
+    ModelId, Nanos, NodeId, PROFILE_BATCH_MAX, RequestId, RequestValue, SubclusterId, Time, Token,
 };
 
 use crate::TapeError;
@@ -81,6 +81,22 @@ impl Coded for LatencyProfile {
             table.push(latency);
         }
         Self::from_table(&table).map_err(|source| TapeError::Profile { offset, source })
+    }
+}
+
+impl Coded for FamilyProfile {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.trunk().put(out);
+        self.variants().put(out);
+        (0..self.variants()).filter_map(|variant| self.suffix(variant)).for_each(|suffix| suffix.put(out));
+    }
+
+    fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
+        let trunk = LatencyProfile::take(from)?;
+        let offset = from.offset();
+        let suffixes: Vec<LatencyProfile> = Coded::take(from)?;
+        let got = suffixes.len() as u64;
+        Self::new(trunk, &suffixes).map_err(|_| TapeError::NoSuch { offset, what: "number of suffixes", got })
     }
 }
 

@@ -11,8 +11,8 @@ use symphony_tape::{
     TapeOrigin,
 };
 use symphony_types::{
-    BootId, DropReason, FrontendId, GpuClass, GpuId, LatencyProfile, ModelId, Nanos, RequestId, RequestValue, Time,
-    Token,
+    BootId, DropReason, FamilyProfile, FrontendId, GpuClass, GpuId, LatencyProfile, ModelId, Nanos, RequestId,
+    RequestValue, Time, Token,
 };
 
 fn config() -> ModelQueueConfig {
@@ -274,4 +274,31 @@ fn tapes_of_another_lead_and_steps_of_nobody_are_refused() {
     assert!(matches!(load(&[nobody]), Err(TapeError::UnknownObject { object: 5, .. })));
     let many = tape(1, |chunk| chunk.ranker(0, 0, u32::MAX));
     assert!(matches!(load(&[many]), Err(TapeError::NoSuch { what: "number of GPUs", .. })));
+}
+
+#[test]
+fn requests_of_models_that_share_a_queue_are_each_its_models() {
+    let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+    let line = |alpha_ms, beta_ms| LatencyProfile::from_line(alpha_ms, beta_ms, 16).unwrap();
+    let family = FamilyProfile::alike(line(1.0, 4.0), line(0.5, 1.0), 2).unwrap();
+    let of = |sequence, variant| ModelInput::Arrive(Request { variant, ..request(sequence, at(40)) });
+    let record = |called: u32| {
+        tape(1, |chunk| {
+            chunk.model(0, ModelId::new(7), "cat", 0, &config());
+            step(chunk, 0, at(10), &of(1, 7));
+            chunk.gone(0);
+            let shared = ModelQueueConfig { profiles: family.worst().clone().into(), ..config() };
+            let models = [(ModelId::new(7), "cat"), (ModelId::new(9), "dog")];
+            chunk.family(1, &models, 1, &shared, &[(GpuClass::FIRST, family.clone())]);
+            step(chunk, 1, at(11), &of(2, 9));
+            step(chunk, 1, at(12), &of(3, called));
+        })
+    };
+    let load = load(&[record(7)]).unwrap();
+    let [cat, dog] = [7, 9].map(|id| &load.models()[&ModelId::new(id)]);
+    assert_eq!((cat.requests.len(), dog.requests.len(), dog.name.as_str()), (2, 1, "dog"));
+    assert_eq!(cat.known.profiles.get(GpuClass::FIRST), config().profiles.get(GpuClass::FIRST), "as it was alone");
+    assert_eq!(dog.known.profiles.get(GpuClass::FIRST), family.unshared(1).as_ref());
+    let stranger = self::load(&[record(8)]).unwrap_err();
+    assert!(matches!(stranger, TapeError::UnknownObject { object: 1, .. }), "{stranger:?}");
 }

@@ -6,11 +6,14 @@ use proptest::prelude::*;
 use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
 use symphony_scheduler::{
     ClusterActions, ClusterFacts, ClusterInput, ClusterModel, Delays, DropRule, EarlyStart, GpuChoice, GpuRanker,
-    ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, PolicyRegistry, PoolControl,
+    GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, PolicyRegistry, PoolControl,
     PoolInput, PoolSignal, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
 };
 use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay, replay_among};
-use symphony_types::{BootId, DropReason, FrontendId, GpuId, LatencyProfile, ModelId, Nanos, RequestId, Time};
+use symphony_types::{
+    BootId, DropReason, FamilyProfile, FrontendId, GpuClass, GpuId, LatencyProfile, ModelId, Nanos, RequestId,
+    RequestValue, Time,
+};
 
 /// A model and a ranker that talk to each other at once, and are recorded on one tape.
 struct Scene {
@@ -432,4 +435,52 @@ fn a_policy_of_a_cluster_decides_again_what_it_decided_and_is_refused_where_it_i
     let replayed = replay_among(&Tape::open(&bytes).unwrap(), &other).unwrap();
     let difference = replayed.difference.expect("another policy decides otherwise");
     assert!(difference.object.contains("policy copy"), "{difference}");
+}
+
+/// A tape with a plan of three requests of two models on one trunk, recorded with the first family and introduced with
+/// the second.
+fn family_tape(recorded: &FamilyProfile, introduced: &FamilyProfile) -> Vec<u8> {
+    let config = ModelQueueConfig { profiles: recorded.worst().clone().into(), ..config(Policy::EAGER) };
+    let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
+    let models = [(ModelId::new(7), "cat"), (ModelId::new(9), "dog")];
+    chunk.family(MODEL, &models, 0, &config, &[(GpuClass::FIRST, introduced.clone())]);
+    let mut queue = ModelQueue::new(config);
+    queue.name_variants(&[7, 9]);
+    queue.share_trunk(GpuClass::FIRST, recorded.clone());
+    let (now, mut actions) = (Time::from_nanos(1_000), ModelActions::default());
+    let deadline = now + Nanos::from_millis(30);
+    let arrive = |(sequence, variant)| {
+        let (id, weight) = (id(sequence), RequestValue::ONE);
+        ModelInput::Arrive(Request { id, deadline, items: 1, weight, variant })
+    };
+    let grant =
+        ModelInput::Grant { gpu: GpuId::new(0), class: GpuClass::FIRST, free_at: now, why: GrantWhy::default() };
+    for input in [(1, 7), (2, 9), (3, 9)].map(arrive).into_iter().chain([grant]) {
+        actions.clear();
+        queue.step(now, input, &mut actions);
+        chunk.model_step(MODEL, now, &input, &actions);
+    }
+    let plan = actions.list.iter().find_map(|action| match action {
+        ModelAction::Execute(plan) => Some(plan.end.since(plan.start)),
+        _ => None,
+    });
+    let exact = Nanos::from_millis_f64(7.0 + 1.5 + 2.5);
+    assert_eq!(plan, Some(exact), "a row of the first and two of the second");
+    let mut bytes = header().to_bytes();
+    bytes.extend_from_slice(chunk.seal());
+    bytes
+}
+
+#[test]
+fn a_queue_of_models_that_share_a_trunk_is_replayed_with_what_their_rows_take() {
+    let line = |alpha_ms, beta_ms| LatencyProfile::from_line(alpha_ms, beta_ms, 16).unwrap();
+    let family = FamilyProfile::new(line(1.0, 4.0), &[line(0.5, 1.0), line(0.25, 2.0)]).unwrap();
+    let bytes = family_tape(&family, &family);
+    let replayed = replay(&Tape::open(&bytes).unwrap()).unwrap();
+    assert_eq!((replayed.difference, replayed.summary.models), (None, 2));
+    // Of the same worst composition, but not of the same parts.
+    let other = FamilyProfile::new(line(1.0, 4.0), &[line(0.25, 2.0), line(0.5, 1.0)]).unwrap();
+    let bytes = family_tape(&family, &other);
+    let replayed = replay(&Tape::open(&bytes).unwrap()).unwrap();
+    assert!(replayed.difference.is_some_and(|found| found.record == 4), "the plan takes another time");
 }

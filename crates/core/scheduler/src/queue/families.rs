@@ -8,6 +8,8 @@ use crate::actions::Request;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Families {
     by_class: [Option<FamilyProfile>; GPU_CLASSES_MAX],
+    /// How requests name the variants, in their order; empty if by their places in it.
+    names: Box<[u32]>,
     rows: VariantRows,
 }
 
@@ -18,12 +20,19 @@ impl Families {
         self.by_class[class.index()] = Some(family);
     }
 
+    /// Requests name the variants like this, in ascending order, and not by their places.
+    pub(crate) fn set_names(&mut self, names: &[u32]) {
+        self.names = names.into();
+    }
+
     /// What a batch of these requests takes on a class; `None` if one of their variants is unknown.
     pub(crate) fn exact<'a>(&mut self, class: GpuClass, requests: impl Iterator<Item = &'a Request>) -> Option<Nanos> {
         let family = self.by_class[class.index()].as_ref()?;
         self.rows.clear();
         for request in requests {
-            self.rows.add(request.variant, request.items);
+            let named = || self.names.binary_search(&request.variant).map_or(u32::MAX, |place| place as u32);
+            let variant = if self.names.is_empty() { request.variant } else { named() };
+            self.rows.add(variant, request.items);
         }
         family.exact(&self.rows)
     }

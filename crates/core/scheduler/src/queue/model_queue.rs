@@ -155,6 +155,17 @@ impl ModelQueue {
         self.families.get_or_insert_with(Box::default).set(class, family);
     }
 
+    /// Requests name the variants of the family like this and not by their places in it; in ascending order. To be
+    /// called before the first input.
+    pub fn name_variants(&mut self, names: &[u32]) {
+        self.families.get_or_insert_with(Box::default).set_names(names);
+    }
+
+    /// The waiting requests, the earliest deadline first.
+    pub fn waiting(&self) -> impl Iterator<Item = &Request> {
+        self.queue.iter().map(|queued| &queued.request)
+    }
+
     /// Number of waiting requests.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -48,3 +48,20 @@ fn a_variant_that_is_not_there_is_planned_at_worst() {
     let (plan, _) = planned(&[0, 0, 9]);
     assert_eq!(plan.end, plan.start + us(11_500));
 }
+
+#[test]
+fn variants_may_be_named_otherwise_than_by_their_places() {
+    let mut host = Host::symphony();
+    host.queue.name_variants(&[70, 80, 95]);
+    host.queue.share_trunk(CLASS, family());
+    for (sequence, variant) in [(0, 95), (1, 70), (2, 95)] {
+        host.step(ms(0), ModelInput::Arrive(Request { variant, ..request(sequence, ms(25)) }));
+    }
+    assert_eq!(host.queue.waiting().map(|request| request.variant).collect::<Vec<_>>(), [95, 70, 95]);
+    let actions = host.grant(0, ms(0));
+    let plan = actions.iter().find_map(|action| match action {
+        ModelAction::Execute(plan) => Some(plan.end.since(plan.start)),
+        _ => None,
+    });
+    assert_eq!(plan, Some(us(10_500)), "of two variants");
+}
