@@ -94,6 +94,8 @@ pub(crate) struct PlanIntake<T> {
     models: HashSet<ModelId>,
     /// Those of them that run through shared trunks, on all GPUs.
     hosted: BTreeMap<ModelId, Hosted>,
+    /// Whether there ever were any: then a leader that seals again may still think so.
+    has_hosted: bool,
     connections: HashMap<Connection, LinkSender<FromBackend>>,
     /// The replica at the other end of each connection, as far as it is known; for the journal.
     leaders: HashMap<Connection, NodeId>,
@@ -164,6 +166,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             gpus,
             models: HashSet::new(),
             hosted: BTreeMap::new(),
+            has_hosted: false,
             connections: HashMap::new(),
             leaders: HashMap::new(),
             sent_delays: HashMap::new(),
@@ -333,7 +336,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
         self.send(connection, FromBackend::Sealed { boot, gpus: sealed, finished, plans });
         // A new leader learns at once what its predecessor knew.
         self.send_delay(connection, now);
-        if !self.hosted.is_empty() {
+        if self.has_hosted {
             self.send_hosted(connection);
         }
     }
@@ -346,6 +349,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             None => self.hosted.remove(&model),
         };
         if before != now {
+            self.has_hosted = true;
             let connections: Vec<_> = self.connections.keys().copied().collect();
             connections.into_iter().for_each(|connection| self.send_hosted(connection));
         }

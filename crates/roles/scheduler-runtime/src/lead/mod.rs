@@ -1,5 +1,6 @@
 //! What a node does for the sub-clusters that it leads, beside the decisions.
 
+pub(crate) mod families;
 pub(crate) mod leads;
 pub(crate) mod learners;
 pub(crate) mod policy;

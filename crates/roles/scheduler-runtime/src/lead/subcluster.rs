@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::lead::families::{Hosting, SharedQueue, shared_queues};
 use crate::lead::policy::failure_of;
 use crate::lead::prepared_handover::DialledLinks;
 use crate::lead::servable::{BackendHoldings, servable};
@@ -30,7 +31,7 @@ use crate::records::tapes::Tapes;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::workers::corrections::correct;
 use crate::workers::counters::add;
-use crate::workers::messages::{ModelMessage, RankMessage};
+use crate::workers::messages::{Member, ModelMessage, NewQueue, RankMessage};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::policy_worker::LeadPolicy;
 use crate::workers::subcluster_workers::{DecisionConfig, Workers};
@@ -115,7 +116,8 @@ impl Lead {
             workers: Arc::clone(&workers),
             gpu_ordinals: HashMap::new(),
             models: HashMap::new(),
-            models_ever: 0,
+            shared: Vec::new(),
+            queues_ever: 0,
             dialled,
             backends: BTreeMap::new(),
             data_delays: DataDelays::new(config.data_delays),
@@ -163,6 +165,8 @@ impl Drop for Lead {
 
 struct LinkedBackend {
     boot: BootId,
+    /// The models that it runs through shared trunks.
+    hosting: Hosting,
     gpus: Vec<LinkedGpu>,
     usage: watch::Sender<Usage>,
     task: JoinHandle<()>,
@@ -189,14 +193,14 @@ impl LinkedBackend {
 }
 
 /// What may change of a model while it is served.
-#[derive(Clone, Copy, PartialEq)]
-struct ServedAs {
-    slo: Nanos,
-    policy: Policy,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct ServedAs {
+    pub(crate) slo: Nanos,
+    pub(crate) policy: Policy,
 }
 
 impl ServedAs {
-    fn of(model: &ModelView) -> Self {
+    pub(crate) fn of(model: &ModelView) -> Self {
         let slo = model.spec.slo;
         Self { slo, policy: Policy::of(&model.spec.policy, slo, model.spec.value) }
     }
@@ -206,6 +210,8 @@ impl ServedAs {
 struct ServedModel {
     item_bytes: u64,
     how: ServedAs,
+    /// The SLO that its queue goes by.
+    queue_slo: Nanos,
     /// The delay that the model was last told.
     sent: DataDelay,
 }
@@ -222,8 +228,10 @@ struct LeadTask {
     gpu_ordinals: HashMap<GpuId, u32>,
     /// Ordinals of the served models.
     models: HashMap<ModelId, u32>,
-    /// Models served so far, including former ones.
-    models_ever: u32,
+    /// The queues that several of them share.
+    shared: Vec<SharedQueue>,
+    /// Queues made so far, including former ones.
+    queues_ever: u32,
     /// Connections made before the lead began and not yet used.
     dialled: DialledLinks,
     backends: BTreeMap<BackendId, LinkedBackend>,
@@ -315,6 +323,11 @@ impl LeadTask {
                             self.send_data_delays();
                         }
                     }
+                    Some(LinkEvent::Hosts(backend, boot, models)) => {
+                        if let Some(linked) = self.backends.get_mut(&backend).filter(|linked| linked.boot == boot) {
+                            linked.hosting = models.into_iter().map(|hosted| (hosted.model, hosted)).collect();
+                        }
+                    }
                     // A lead that is cut off cannot judge other processes; the next leader can. The link repeats the
                     // report.
                     Some(LinkEvent::Down(..)) if has_standbys && stuck_links.is_cut_off() => {}
@@ -346,6 +359,8 @@ impl LeadTask {
             }
         };
         let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
+        // Nor is one granted for a plan of several models that its backend has to run one after another.
+        self.regroup(view, &usages);
         // Models learn of a backend's kinds of GPUs before one of them can be granted.
         let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
         self.send_classes(in_use.flat_map(|(id, _)| self.backends[id].classes()).collect());
@@ -430,7 +445,7 @@ impl LeadTask {
     fn send_data_delays(&mut self) {
         *self.workers.payload_delay.lock().unwrap_or_else(PoisonError::into_inner) = self.data_delays.longest();
         for (&model, served) in &mut self.served {
-            let data = self.data_delays.of(served.item_bytes, served.how.slo);
+            let data = self.data_delays.of(served.item_bytes, served.queue_slo);
             if std::mem::replace(&mut served.sent, data) != data {
                 self.workers.of_model(model.get()).push(ModelMessage::DataDelay { model, data });
             }
@@ -481,7 +496,7 @@ impl LeadTask {
             echo: self.echo,
         };
         let task = tokio::spawn(link.run());
-        self.backends.insert(id, LinkedBackend { boot: backend.boot, gpus, usage, task });
+        self.backends.insert(id, LinkedBackend { boot: backend.boot, hosting: Hosting::new(), gpus, usage, task });
     }
 
     fn apply_models(&mut self, view: &View) {
@@ -490,6 +505,7 @@ impl LeadTask {
         for model in gone {
             self.models.remove(&model);
             self.served.remove(&model);
+            self.shared.iter_mut().for_each(|queue| queue.leave(model));
             self.workers.loads.forget(model);
             self.learner().remove_model(model);
             self.workers.send_to_all(|| ModelMessage::Remove { model });
@@ -497,7 +513,12 @@ impl LeadTask {
         let served = self.served.iter().filter_map(|(&id, served)| Some((id, served.how, view.models.get(&id)?)));
         let changed: Vec<_> = served.filter(|(_, how, model)| *how != ServedAs::of(model)).collect();
         for (id, _, model) in changed {
-            self.change(id, model);
+            let is_shared = self.shared.iter().any(|queue| queue.members.contains(&id));
+            match self.served.get_mut(&id).filter(|_| is_shared) {
+                // Another queue follows, if it makes a difference to those that share it.
+                Some(served) => served.how = ServedAs::of(model),
+                None => self.change(id, model),
+            }
         }
         let holdings: Vec<_> = self.backends.iter().map(|(&id, backend)| backend.holdings(view, id)).collect();
         let served = self.models.keys().copied().collect();
@@ -538,38 +559,131 @@ impl LeadTask {
         tracing::info!(model = %model.spec.name, slo_ms, %policy, subcluster = %self.id, "serves it otherwise");
     }
 
-    /// A free ordinal, which tells the rank worker which model worker serves the model, and how its queue is made.
+    /// An ordinal for the model's own queue, and how that is made.
     fn place(
         &mut self,
         id: ModelId,
         model: &ModelView,
         profiles: ClassProfiles,
     ) -> Option<(u32, Box<ModelQueueConfig>)> {
+        let ordinal = self.free_ordinal(id, model)?;
+        let how = ServedAs::of(model);
+        Some((ordinal, self.queue_config((id, model), ordinal, how, profiles)))
+    }
+
+    /// A free ordinal, which tells the rank worker which model worker has the queue.
+    fn free_ordinal(&mut self, id: ModelId, model: &ModelView) -> Option<u32> {
         let workers = self.workers.models.len() as u32;
         let taken: BTreeSet<_> = self.models.values().copied().collect();
         // A free ordinal is reused as late as possible: offers and grants of its former model may still be under way.
         let places = SUBCLUSTER_MODELS_MAX as u32 / workers;
         let mut ordinals =
-            (0..places).map(|k| self.models_ever.wrapping_add(k) % places * workers + id.get() % workers);
+            (0..places).map(|k| self.queues_ever.wrapping_add(k) % places * workers + id.get() % workers);
         let Some(ordinal) = ordinals.find(|ordinal| !taken.contains(ordinal)) else {
             tracing::error!(model = %model.spec.name, limit = SUBCLUSTER_MODELS_MAX, "too many models; not served");
             return None;
         };
-        let how = ServedAs::of(model);
+        self.workers.ordinals.write().unwrap_or_else(PoisonError::into_inner).insert(ordinal, id);
+        self.queues_ever = self.queues_ever.wrapping_add(1);
+        Some(ordinal)
+    }
+
+    /// How the queue of this ordinal is made; the model waits in it from here on.
+    fn queue_config(
+        &mut self,
+        (id, model): (ModelId, &ModelView),
+        ordinal: u32,
+        queue: ServedAs,
+        profiles: ClassProfiles,
+    ) -> Box<ModelQueueConfig> {
         let item_bytes = model.spec.signature.inputs.iter().map(|input| input.item_bytes() as u64).sum();
-        let data = self.data_delays.of(item_bytes, how.slo);
-        self.served.insert(id, ServedModel { item_bytes, how, sent: data });
-        let config = ModelQueueConfig {
+        let data = self.data_delays.of(item_bytes, queue.slo);
+        let how = ServedAs::of(model);
+        self.served.insert(id, ServedModel { item_bytes, how, queue_slo: queue.slo, sent: data });
+        self.models.insert(id, ordinal);
+        Box::new(ModelQueueConfig {
             profiles,
-            slo: how.slo,
-            policy: how.policy,
+            slo: queue.slo,
+            policy: queue.policy,
             delays: Delays { data, ..self.config.delays },
             requests_max: MODEL_REQUESTS_MAX,
+        })
+    }
+
+    /// Lets models of a family share a queue if every backend in use runs them through their trunk, and gives those that
+    /// no longer do queues of their own. What waits for them waits on.
+    fn regroup(&mut self, view: &View, usages: &[(BackendId, Usage)]) {
+        let now_or_next = |(id, next): &&(BackendId, Usage)| {
+            *next == Usage::Use || self.backends.get(id).is_some_and(|linked| *linked.usage.borrow() == Usage::Use)
         };
-        self.models.insert(id, ordinal);
-        self.workers.ordinals.write().unwrap_or_else(PoisonError::into_inner).insert(ordinal, id);
-        self.models_ever = self.models_ever.wrapping_add(1);
-        Some((ordinal, Box::new(config)))
+        let in_use = usages.iter().filter(now_or_next).filter_map(|(id, _)| self.backends.get(id));
+        let hosting: Vec<_> = in_use.map(|linked| &linked.hosting).collect();
+        // A policy for the whole sub-cluster plans by tables of whole models. Without a GPU nothing is planned.
+        if self.workers.policy_fault.is_some() || hosting.is_empty() {
+            return;
+        }
+        let served = view.models.iter().filter(|(id, _)| self.models.contains_key(id)).map(|(&id, model)| (id, model));
+        let wanted = shared_queues(served, &hosting, self.workers.models.len() as u32, &self.kinds);
+        let (kept, ended): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.shared).into_iter().partition(|queue| wanted.iter().any(|one| queue.serves(one)));
+        let begun: Vec<_> = wanted.iter().filter(|one| !kept.iter().any(|queue| queue.serves(one))).cloned().collect();
+        self.shared = wanted;
+        if ended.is_empty() && begun.is_empty() {
+            return;
+        }
+        let mut queues = Vec::new();
+        for queue in begun {
+            match self.new_shared_queue(view, &queue) {
+                Some(new) => queues.push(new),
+                None => self.shared.retain(|one| *one != queue),
+            }
+        }
+        let is_in_one = |id: &ModelId| self.shared.iter().any(|queue| queue.members.contains(id));
+        let mut alone: Vec<_> = ended.into_iter().flat_map(|queue| queue.members).collect();
+        alone.retain(|id| !is_in_one(id) && self.models.contains_key(id));
+        for id in alone {
+            queues.extend(view.models.get(&id).and_then(|model| self.new_own_queue(id, model)));
+        }
+        let mut by_worker: BTreeMap<u32, Vec<NewQueue>> = BTreeMap::new();
+        for queue in queues {
+            by_worker.entry(queue.ordinal % self.workers.models.len() as u32).or_default().push(queue);
+        }
+        for (worker, queues) in by_worker {
+            self.workers.of_model(worker).push(ModelMessage::Regroup { queues });
+        }
+    }
+
+    fn new_shared_queue(&mut self, view: &View, queue: &SharedQueue) -> Option<NewQueue> {
+        let models: Vec<_> = queue.members.iter().filter_map(|&id| Some((id, view.models.get(&id)?))).collect();
+        let &(first, model) = models.first()?;
+        let ordinal = self.free_ordinal(first, model)?;
+        let profiles: ClassProfiles =
+            queue.families.iter().map(|(class, family)| (*class, family.worst().clone())).collect();
+        let mut config = None;
+        for &member in &models {
+            config = Some(self.queue_config(member, ordinal, queue.how, profiles.clone()));
+        }
+        let names: Vec<_> = models.iter().map(|(_, model)| model.spec.name.as_str()).collect();
+        tracing::info!(models = names.join(", "), trunk = %queue.trunk, subcluster = %self.id, "share a queue");
+        let members = models.into_iter().map(|(id, model)| self.member(id, model)).collect();
+        Some(NewQueue { members, ordinal, config: config?, families: queue.families.clone() })
+    }
+
+    fn new_own_queue(&mut self, id: ModelId, model: &ModelView) -> Option<NewQueue> {
+        let profiles = self.profiles(model)?;
+        // What was learnt of it is not in these.
+        for class in GpuClass::all() {
+            if let Some(profile) = profiles.get(class) {
+                self.learner().add_model(id, class, profile.clone());
+            }
+        }
+        let (ordinal, config) = self.place(id, model, profiles)?;
+        tracing::info!(model = %model.spec.name, subcluster = %self.id, "has a queue of its own");
+        Some(NewQueue { members: vec![self.member(id, model)], ordinal, config, families: Vec::new() })
+    }
+
+    fn member(&self, id: ModelId, model: &ModelView) -> Member {
+        Member { id, name: model.spec.name.as_str().into(), counts: self.workers.loads.of_model(id) }
     }
 
     fn learner(&self) -> MutexGuard<'_, Learner> {

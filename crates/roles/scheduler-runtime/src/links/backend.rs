@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_net::{Expected, Net, Role};
-use symphony_protocol::execute::{EndedPlan, FromBackend, Refusal, SealedGpu, ToBackend};
+use symphony_protocol::execute::{EndedPlan, FromBackend, HostedModel, Refusal, SealedGpu, ToBackend};
 use symphony_scheduler::{Account, LatenessMeter};
 use symphony_transport::{EchoTimes, LinkReceiver, LinkSender, Movement, SendError, connect_link};
 use symphony_types::PayloadDelay;
@@ -53,6 +53,8 @@ pub(crate) enum LinkEvent {
     Fenced(BackendId),
     /// The backend has measured how long inputs take to arrive.
     PayloadDelay(BackendId, BootId, PayloadDelay),
+    /// The models that the backend runs through shared trunks.
+    Hosts(BackendId, BootId, Vec<HostedModel>),
     /// The backend is unreachable.
     Down(BackendId, BootId),
 }
@@ -395,7 +397,10 @@ impl BackendLink {
                 let delay = PayloadDelay { fixed: Nanos::new(fixed), per_mib: Nanos::new(per_mib) };
                 let _ = self.events.send(LinkEvent::PayloadDelay(self.backend, self.boot, delay));
             }
-            FromBackend::Welcome { .. } | FromBackend::Sealed { .. } | FromBackend::Hosts { .. } => {}
+            FromBackend::Hosts { models } => {
+                let _ = self.events.send(LinkEvent::Hosts(self.backend, self.boot, models));
+            }
+            FromBackend::Welcome { .. } | FromBackend::Sealed { .. } => {}
         }
         Ok(())
     }

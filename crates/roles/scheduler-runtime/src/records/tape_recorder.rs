@@ -9,7 +9,7 @@ use symphony_scheduler::{
     PoolSignal, RankAction, RankInput,
 };
 use symphony_tape::{Chunk, TapeEnd};
-use symphony_types::{GpuClass, LatencyProfile, ModelId, Nanos, Time};
+use symphony_types::{FamilyProfile, GpuClass, LatencyProfile, ModelId, Nanos, Time};
 
 use crate::records::tape_writer::{CHUNK_BYTES, WriterEnd};
 use crate::workers::counters::count;
@@ -58,6 +58,18 @@ impl TapeRecorder {
         config: &ModelQueueConfig,
     ) {
         self.append(None, |chunk| chunk.model(object as u32, model, name, ordinal, config));
+    }
+
+    /// A queue of models that share a trunk is created.
+    pub(crate) fn family(
+        &mut self,
+        object: usize,
+        models: &[(ModelId, &str)],
+        ordinal: u32,
+        config: &ModelQueueConfig,
+        profiles: &[(GpuClass, FamilyProfile)],
+    ) {
+        self.append(None, |chunk| chunk.family(object as u32, models, ordinal, config, profiles));
     }
 
     /// A queue gets a profile.

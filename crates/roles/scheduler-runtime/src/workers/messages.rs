@@ -8,8 +8,8 @@ use symphony_protocol::execute::ToBackend;
 use symphony_scheduler::{Account, DataDelay, GrantWhy, ModelQueueConfig, PoolSignal};
 use symphony_transport::LinkSender;
 use symphony_types::{
-    BackendId, BootId, FailReason, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId, Nanos, RequestId,
-    Time, Token,
+    BackendId, BootId, FailReason, FamilyProfile, FrontendId, GpuClass, GpuClasses, GpuId, LatencyProfile, ModelId,
+    Nanos, RequestId, Time, Token,
 };
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -22,6 +22,9 @@ pub(crate) enum ModelMessage {
     Add { model: ModelId, name: Arc<str>, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
     /// Serve a model otherwise than before: with another SLO, policy or value. What waits for it waits on.
     Change { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig> },
+    /// Models that are served have these queues from here on, in place of those that they are in: some share one now,
+    /// or no longer do. What waits for them waits on.
+    Regroup { queues: Vec<NewQueue> },
     /// The profile of a served model on a class of GPUs that has appeared since.
     Profile { model: ModelId, class: GpuClass, profile: Box<LatencyProfile> },
     /// How long a model's inputs take to arrive.
@@ -63,6 +66,26 @@ pub(crate) enum ModelMessage {
     /// A planted fault: the turn panics.
     #[cfg(test)]
     Panic,
+}
+
+/// A model of a queue, and where its load is counted.
+#[derive(Clone, Debug)]
+pub(crate) struct Member {
+    pub(crate) id: ModelId,
+    /// For tapes.
+    pub(crate) name: Arc<str>,
+    pub(crate) counts: Arc<ModelCounts>,
+}
+
+/// A queue to be made: for one model, or for models that share a trunk.
+#[derive(Debug)]
+pub(crate) struct NewQueue {
+    /// By id.
+    pub(crate) members: Vec<Member>,
+    pub(crate) ordinal: u32,
+    pub(crate) config: Box<ModelQueueConfig>,
+    /// What their batches take, by class of GPUs; empty for a model by itself.
+    pub(crate) families: Vec<(GpuClass, FamilyProfile)>,
 }
 
 /// A number for each time that a GPU came into use, unique over all links and boots of its backend. Messages about an

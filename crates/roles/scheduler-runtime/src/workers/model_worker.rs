@@ -19,7 +19,7 @@ use crate::threads::inbox::Inbox;
 use crate::threads::worker::{TURN_EVENTS_MAX, TURN_TIMERS_MAX, TurnEnd, TurnStart, Worker};
 use crate::workers::delivery::{Coming, Delivery, Host, REDRIVE_WAIT, handle_frame, receive, recover};
 use crate::workers::id_map::IdMap;
-use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};
+use crate::workers::messages::{Member, ModelMessage, NewQueue, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::OfferBoard;
 use crate::workers::sent_plans::SentPlan;
 use crate::workers::worker_metrics::WorkerMetrics;
@@ -108,13 +108,15 @@ impl ModelWorker {
     fn decide(&mut self, now: Time, message: ModelMessage) {
         match message {
             ModelMessage::Add { model, name, ordinal, config, counts } => {
-                self.add_model(now, (model, name), ordinal, *config, counts);
+                let members = vec![Member { id: model, name, counts }];
+                self.add_queue(now, NewQueue { members, ordinal, config, families: Vec::new() });
             }
+            ModelMessage::Regroup { queues } => self.regroup(now, queues),
             ModelMessage::Change { model, ordinal, config } => self.change_model(now, (model, ordinal), *config),
             ModelMessage::Profile { model, class, profile } => self.set_profile(model, class, *profile),
             ModelMessage::DataDelay { model, data } => self.set_data_delay(now, model, data),
             ModelMessage::Classes { classes } => self.set_classes(now, classes),
-            ModelMessage::Remove { model } => self.remove_model(model),
+            ModelMessage::Remove { model } => self.remove_model(now, model),
             ModelMessage::Grant { ordinal, class, free_at, plan, why } => {
                 match self.by_ordinal.get(&ordinal).copied() {
                     Some(slot) => self.grant(now, slot, class, free_at, plan, why),
@@ -168,8 +170,11 @@ impl Host for ModelWorker {
         measured: (Nanos, Nanos),
         failed: &[(RequestId, FailReason)],
     ) {
-        let slot = self.by_id.get(&sent.model).copied();
-        let counts = slot.and_then(|slot| self.slots[slot].as_ref()).map(|model| &*model.counts);
+        // Its own model may have gone, and others of its rows not.
+        let others = sent.requests.iter().map(|request| sent.model_of(request));
+        let slot = std::iter::once(sent.model).chain(others).find_map(|model| self.by_id.get(&model).copied());
+        let queue = slot.and_then(|slot| self.slots[slot].as_ref());
+        let counts = |request: &Request| queue.map(|queue| &*queue.member(request).counts);
         let latency = self.delivery.batch_done(now, plan.gpu, &sent, measured, failed, counts);
         if let Some(slot) = slot {
             self.step(now, slot, ModelInput::Done { start_late: measured.0, latency, predicted: sent.predicted });

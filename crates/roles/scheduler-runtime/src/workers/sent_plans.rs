@@ -40,6 +40,16 @@ pub(crate) enum Ran {
 }
 
 impl SentPlan {
+    /// The model of one of its requests: the plan's own, or another one that shares its trunk.
+    pub(crate) const fn model_of(&self, request: &Request) -> ModelId {
+        if request.variant == 0 { self.model } else { ModelId::new(request.variant) }
+    }
+
+    /// Whether it has rows of several models.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.requests.iter().any(|request| self.model_of(request) != self.model)
+    }
+
     /// Items of the plan.
     pub(crate) fn items(&self) -> u32 {
         self.requests.iter().map(|request| request.items).sum()

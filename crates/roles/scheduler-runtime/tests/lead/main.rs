@@ -3,6 +3,7 @@
 mod backend;
 mod draining;
 mod end_of_lead;
+mod families;
 mod frontend;
 mod hand_over;
 mod links;

@@ -30,10 +30,9 @@ pub(super) struct CancelFrame {
     pub(super) requests: std::vec::IntoIter<(u64, u32)>,
 }
 
-/// What waited in the former queue of a model, in the order of deadlines.
+/// What waited in former queues, with the models that they are of, queue by queue.
 pub(crate) struct Returning {
-    pub(crate) model: ModelId,
-    pub(crate) requests: std::vec::IntoIter<Request>,
+    pub(crate) requests: std::vec::IntoIter<(ModelId, Request, Coming)>,
 }
 
 impl Delivery {
@@ -43,15 +42,12 @@ impl Delivery {
     }
 }
 
-/// All of them make one candidate.
 pub(super) fn handle_returns(host: &mut impl Host, now: Time, mut returning: Returning, limit: usize) -> usize {
-    let model = returning.model;
     let mut taken = 0;
     while taken < limit
-        && let Some(request) = returning.requests.next()
+        && let Some((model, request, coming)) = returning.requests.next()
     {
-        let is_last = returning.requests.len() == 0;
-        host.take_in(now, model, request, if is_last { Coming::Back } else { Coming::BackWithNext });
+        host.take_in(now, model, request, coming);
         taken += 1;
     }
     if returning.requests.len() > 0 {
@@ -101,8 +97,13 @@ fn arrive(host: &mut impl Host, now: Time, peer: Peer, received: Time, header: R
     let id = RequestId { frontend, boot, sequence: header.sequence };
     // None is what a frontend never sends.
     let weight = RequestValue::from_thousandths(header.weight).unwrap_or_default();
-    let request =
-        Request { id, deadline: received + Nanos::new(header.budget), items: header.items, weight, variant: 0 };
+    let request = Request {
+        id,
+        deadline: received + Nanos::new(header.budget),
+        items: header.items,
+        weight,
+        variant: header.model,
+    };
     let model = ModelId::new(header.model);
     // A redriven frame also contains requests that were never announced, because there was no leader.
     if !redriven || header.attempt <= 1 {

@@ -41,6 +41,12 @@ impl Delivery {
                 format_args!("{} is of {}, its plan of {latency} was made for {class}", route.gpu, route.class),
             );
         }
+        // Rows of the plan's own model have zeros there, as always.
+        let row = |request: &Request| {
+            let other = ModelId::new(request.variant);
+            let model = if other == model { ModelId::default() } else { other };
+            PlannedRequest { id: request.id, items: request.items, model }
+        };
         let order = Execute {
             gpu: route.gpu,
             token: route.token,
@@ -50,10 +56,7 @@ impl Delivery {
             start_in: 0,
             latency: plan.end.since(plan.start).get(),
             model,
-            requests: requests
-                .iter()
-                .map(|r| PlannedRequest { id: r.id, items: r.items, model: ModelId::default() })
-                .collect(),
+            requests: requests.iter().map(row).collect(),
         };
         // Decisions know the GPU by its ordinal only.
         let plan = Plan { gpu: route.gpu, ..*plan };
@@ -91,24 +94,26 @@ impl Delivery {
     }
 
     /// A plan has ended: it is recorded, reported to the learner, and counted for its model. Returns what to take for
-    /// its latency: that of a batch that did not run as planned says nothing about the plan.
-    pub(crate) fn batch_done(
+    /// its latency: that of a batch that did not run as planned says nothing about the plan. `counts` are those of a
+    /// request's model.
+    pub(crate) fn batch_done<'a>(
         &mut self,
         now: Time,
         gpu: u32,
         sent: &SentPlan,
         (start_late, latency): (Nanos, Nanos),
         failed: &[(RequestId, FailReason)],
-        counts: Option<&ModelCounts>,
+        counts: impl Fn(&Request) -> Option<&'a ModelCounts>,
     ) -> Nanos {
         let ran = sent.ran(failed);
         self.record_end(sent, BatchEnd::Done { start_late, latency });
         self.report_run(gpu, sent, ran, latency);
-        if let Some(counts) = counts {
-            count(&counts.executed, sent.requests.len() as u64);
-            count(&counts.failed, failed.len() as u64);
-            let late = sent.requests.iter().filter(|request| now > request.deadline).count();
-            count(&counts.late, late as u64);
+        for request in &sent.requests {
+            let Some(counts) = counts(request) else { continue };
+            count(&counts.executed, 1);
+            count(&counts.late, u64::from(now > request.deadline));
+            let has_failed = failed.iter().any(|(id, _)| *id == request.id);
+            count(&counts.failed, u64::from(has_failed));
         }
         if ran != Ran::Whole {
             return sent.predicted;
@@ -125,6 +130,10 @@ impl Delivery {
     /// Reports the latency or the failure of a batch to the learner, if there is one and its queue has room.
     fn report_run(&mut self, gpu: u32, plan: &SentPlan, ran: Ran, took: Nanos) {
         let Some(runs) = &self.runs else { return };
+        // Of whole batches of one model only: what rows of several take is no point of any profile.
+        if plan.is_mixed() {
+            return;
+        }
         let (items, took) = match ran {
             Ran::Items(0) => return,
             Ran::Items(items) => (items, Some(took)),

@@ -57,7 +57,7 @@ pub(super) fn requeue_request(host: &mut impl Host, now: Time, model: ModelId, r
 
 /// A plan will not run: its requests wait again, if their deadlines and their model allow.
 pub(super) fn requeue(host: &mut impl Host, now: Time, plan: SentPlan) {
-    for request in plan.requests {
-        requeue_request(host, now, plan.model, request);
+    for &request in &plan.requests {
+        requeue_request(host, now, plan.model_of(&request), request);
     }
 }

@@ -1,7 +1,5 @@
 //! The steps of the queues and their results: offers, plans, drops and timers.
 
-use std::sync::atomic::Ordering;
-
 use symphony_explain::DropRecord;
 use symphony_protocol::dispatch::EndReason;
 use symphony_scheduler::{GrantWhy, ModelAction, ModelInput, Plan, PoolSignal, Request};
@@ -51,7 +49,7 @@ impl ModelWorker {
     /// One decision of a queue, executed; `granted` is set if the input is a grant.
     fn step_granted(&mut self, now: Time, slot: usize, input: ModelInput, granted: Option<Granted>) {
         let Some(model) = &mut self.slots[slot] else { return };
-        let (id, ordinal) = (model.id, model.ordinal);
+        let ordinal = model.ordinal;
         let mut actions = std::mem::take(&mut self.actions);
         // Cleared here and not at the end, where the cache line, just written, would have to be waited for.
         actions.clear();
@@ -60,10 +58,10 @@ impl ModelWorker {
         // Accounts count arrivals and drops only.
         if let ModelInput::Arrive(request) = input {
             self.account_is_stale = true;
-            count(&model.counts.arrived_items, u64::from(request.items));
-            model.counts.request_items.record(u64::from(request.items));
+            let counts = &model.member(&request).counts;
+            count(&counts.arrived_items, u64::from(request.items));
+            counts.request_items.record(u64::from(request.items));
         }
-        let mut dropped = 0;
         let mut lost = None;
         let mut used = false;
         let mut wake_at = None;
@@ -94,12 +92,14 @@ impl ModelWorker {
                 }
                 ModelAction::Drop { request, reason, cause } => {
                     self.account_is_stale = true;
-                    dropped += 1;
+                    let Some(model) = &self.slots[slot] else { continue };
+                    let member = model.member(request);
+                    count(&member.counts.dropped, 1);
                     let lost = *lost.get_or_insert_with(|| !self.delivery.is_served(now));
                     let reason_told = end_reason(*reason, lost);
                     self.delivery.end(request.id, reason_told);
                     let record = DropRecord {
-                        model: id.get(),
+                        model: member.id.get(),
                         decided: now,
                         request: *request,
                         reason: *reason,
@@ -115,8 +115,7 @@ impl ModelWorker {
         }
         self.actions = actions;
         if let Some(model) = &mut self.slots[slot] {
-            count(&model.counts.dropped, dropped);
-            model.counts.queued.store(model.queue.len() as u64, Ordering::Relaxed);
+            model.show_queued();
             if let Some(time) = wake_at {
                 model.armed_in = self.turn;
                 self.wakes.set(slot, time.as_nanos());
@@ -135,8 +134,9 @@ impl ModelWorker {
             symphony_telemetry::violated(violation.invariant, &violation.detail);
         }
         let Some(model) = &self.slots[slot] else { return false };
-        let placed = Placed { model: model.id, id: granted.plan, class: granted.class, plan, requests };
-        self.delivery.plan(now, placed, &model.counts)
+        let Some(member) = requests.first().map(|first| model.member(first)) else { return false };
+        let placed = Placed { model: member.id, id: granted.plan, class: granted.class, plan, requests };
+        self.delivery.plan(now, placed, &member.counts)
     }
 
     pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {

@@ -4,6 +4,7 @@ use symphony_scheduler::{Account, POOL_TICK};
 use symphony_types::{GpuClass, Time};
 
 use super::ModelWorker;
+use super::models::ModelSlot;
 use crate::workers::messages::RankMessage;
 use crate::workers::offer_board::Offer;
 
@@ -23,6 +24,7 @@ impl ModelWorker {
     pub(super) fn send_account(&mut self, now: Time) {
         self.account_is_stale = false;
         self.account_at = now + POOL_TICK;
+        self.slots.iter().flatten().for_each(ModelSlot::show_queued_by_model);
         let models = self.slots.iter_mut().flatten();
         let account = models.map(|model| model.queue.take_account()).fold(Account::default(), Account::and);
         self.send_to_rank(RankMessage::Account(Box::new(account)));

@@ -83,7 +83,7 @@ impl Host for PolicyWorker {
     ) {
         let slot = self.by_id.get(&sent.model).and_then(|&slot| self.slots[slot as usize].as_ref());
         let counts = slot.map(|model| &*model.counts);
-        let latency = self.delivery.batch_done(now, plan.gpu, &sent, measured, failed, counts);
+        let latency = self.delivery.batch_done(now, plan.gpu, &sent, measured, failed, |_| counts);
         let slot = self.by_id.get(&sent.model).copied();
         if let Some(model) = slot.and_then(|slot| self.slots[slot as usize].as_mut()) {
             model.lateness.record(measured.0 + (latency - sent.predicted), Nanos::ZERO, sent.predicted);
