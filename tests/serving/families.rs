@@ -1,9 +1,13 @@
-//! Heads on one trunk are found by the backend that loads their files, agreed on, and shown; who does not want to share
-//! does not.
+//! Heads on one trunk are found by the backend that loads their files, agreed on, and shown; they answer through one
+//! queue and one trunk as they do whole, whoever of them goes and whichever leader dies. Who does not want to share does
+//! not.
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde_json::Value;
+use symphony_executor::{BatchInputs, ModelExecutor as _, OnnxExecutor, OnnxOptions, load_runtime};
+use symphony_protocol::view::View;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, onnxruntime_is_here, phase, tell};
 use symphony_zoo::{Architecture, Mlp};
@@ -11,6 +15,10 @@ use symphony_zoo::{Architecture, Mlp};
 /// How long something may take on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
 const HEADS: [&str; 4] = ["cat", "dog", "cow", "hen"];
+/// What each is asked.
+const ROW: [f32; 8] = [0.5, -0.25, 1.0, 0.0, 2.0, -1.0, 0.125, 0.75];
+/// As in the comparison of a model with its parts.
+const TOLERANCE: f64 = 1e-3;
 
 /// A head of this trunk; all have one profile, since they are of one shape.
 fn load(cluster: &TestCluster, name: &str, trunk: u64, head: u64, more: &[&str]) {
@@ -23,7 +31,8 @@ fn load(cluster: &TestCluster, name: &str, trunk: u64, head: u64, more: &[&str])
         std::fs::rename(cluster.workspace.file(&format!("{name}.profile.toml")), profile).unwrap();
     }
     let mut args = vec!["model", "load", name, "--onnx", &file, "--profile", "heads.profile.toml"];
-    args.extend(["--slo-ms", "600", "--subcluster", "cpu"]);
+    // Deferred, so that requests for several heads meet in a batch at any load.
+    args.extend(["--slo-ms", "600", "--subcluster", "cpu", "--policy", "symphony"]);
     args.extend(more);
     assert_eq!(cluster.cli(&args).ended_with(0).out.trim(), format!("model {name} is ready"));
 }
@@ -42,8 +51,7 @@ fn families(cluster: &TestCluster) -> Vec<(String, Option<Vec<String>>)> {
 
 /// What a head answers to the same numbers each time.
 fn ask(cluster: &TestCluster, name: &str) -> Vec<f64> {
-    let data = [0.5, -0.25, 1.0, 0.0, 2.0, -1.0, 0.125, 0.75];
-    let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": [1, 8], "data": data });
+    let input = serde_json::json!({ "name": "input", "datatype": "FP32", "shape": [1, 8], "data": ROW });
     let body = serde_json::json!({ "inputs": [input], "parameters": { "symphony_accept_late": true } }).to_string();
     let answer = wait_until("an answer", SOON, || {
         let path = format!("/v2/models/{name}/infer");
@@ -54,6 +62,58 @@ fn ask(cluster: &TestCluster, name: &str) -> Vec<f64> {
     let answer = answer.unwrap();
     let numbers = answer["outputs"][0]["data"].as_array().unwrap_or_else(|| panic!("{answer}"));
     numbers.iter().map(|number| number.as_f64().unwrap()).collect()
+}
+
+/// What the whole model of its file answers, in this process.
+fn whole(cluster: &TestCluster, name: &str) -> Vec<f64> {
+    let path = cluster.workspace.file(&format!("{name}.onnx"));
+    let mut model = OnnxExecutor::from_file(&load_runtime(None).unwrap(), &path, &OnnxOptions::default()).unwrap();
+    let (input, mut outputs) = (ROW.map(f32::to_le_bytes).concat(), Vec::new());
+    model.run(&BatchInputs { items: 1, tensors: &[&input], start: None }, &mut outputs).unwrap();
+    outputs[0].as_chunks().0.iter().map(|&number| f64::from(f32::from_le_bytes(number))).collect()
+}
+
+/// Each of these heads answers as its whole model does.
+fn assert_right(cluster: &TestCluster, names: &[&str]) {
+    for name in names {
+        let (answer, expected) = (ask(cluster, name), whole(cluster, name));
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1.0);
+        assert_eq!(answer.len(), expected.len(), "{name}");
+        assert!(answer.iter().zip(&expected).all(near), "{name}: {answer:?}, and whole {expected:?}");
+    }
+}
+
+/// Batches that ran the trunk for rows of several heads.
+fn mixed_batches(cluster: &TestCluster) -> anyhow::Result<f64> {
+    let scraped = cluster.metrics_of("backend-cpu")?;
+    let mut lines = scraped.lines();
+    let count = lines.find_map(|line| line.strip_prefix("symphony_backend_mixed_batches_total "));
+    Ok(count.context("no count of mixed batches")?.trim().parse()?)
+}
+
+/// Waits until so many more have run.
+fn wait_for_mixed_batches(cluster: &TestCluster, more: f64) {
+    let before = mixed_batches(cluster).unwrap();
+    let ran = wait_until("batches of several heads", SOON, || {
+        let now = mixed_batches(cluster)?;
+        anyhow::ensure!(now >= before + more, "{now}, {before} before");
+        Ok(())
+    });
+    ran.unwrap();
+}
+
+/// Waits until the backend has so many trunks in memory.
+fn wait_for_trunks(cluster: &TestCluster, expected: usize) {
+    let shown = wait_until("trunks in memory", SOON, || {
+        let scraped = cluster.metrics_of("backend-cpu")?;
+        let is_trunk = |line: &&str| {
+            line.starts_with("symphony_backend_model_memory_bytes{model=\"trunk ") && line.contains("static")
+        };
+        let trunks = scraped.lines().filter(is_trunk).count();
+        anyhow::ensure!(trunks == expected, "{trunks} trunks: {scraped}");
+        Ok(())
+    });
+    shown.unwrap();
 }
 
 fn wait_for_a_family_of(cluster: &TestCluster, members: usize) {
@@ -83,19 +143,49 @@ fn heads_on_one_trunk_are_a_family_until_they_go() {
         }
         let wide = cluster.cli(&["get", "models", "-o", "wide"]).ended_with(0).out;
         assert!(wide.contains("TRUNK") && wide.contains(" of 4"), "{wide}");
-        let answers = HEADS.map(|name| ask(cluster, name));
-        assert!(answers.iter().all(|answer| answer.len() == 4) && answers[0] != answers[1], "{answers:?}");
+        assert_right(cluster, &HEADS);
+        wait_for_trunks(cluster, 1);
 
-        phase("one goes, and the others are still one family");
+        phase("three of them are asked at once: one queue, one trunk for rows of several");
+        let three: Vec<_> = HEADS[..3].iter().map(|name| format!("{name}=100")).collect();
+        let three: Vec<_> = three.iter().map(String::as_str).collect();
+        let running = cluster.spawn_load_until_ended("load", &three).unwrap();
+        wait_for_mixed_batches(cluster, 20.0);
+
+        phase("the fourth goes, and nobody else notices");
         let _ = cluster.cli(&["model", "unload", HEADS[3]]).ended_with(0);
         wait_for_a_family_of(cluster, 3);
-        phase("one alone is no family");
+        wait_for_mixed_batches(cluster, 20.0);
+        assert_right(cluster, &HEADS[..3]);
+        let report = cluster.end_load(running).unwrap();
+        report.check_safety().unwrap();
+        report.check_nothing_failed().unwrap();
+
+        phase("their leader is killed: no request is lost, and the next one has one queue again");
+        let running = cluster.spawn_load_until_ended("load-2", &three).unwrap();
+        wait_for_mixed_batches(cluster, 5.0);
+        let (victim, _) = cluster.subcluster("cpu").unwrap().leader.unwrap();
+        let process = format!("scheduler-{}", victim.get());
+        cluster.kill(&process).unwrap();
+        let other = |view: &View| {
+            let cpu = view.subclusters.values().find(|subcluster| subcluster.name == "cpu")?;
+            cpu.leader.filter(|(node, _)| *node != victim)
+        };
+        cluster.wait_for_view("another leader", other).unwrap();
+        assert_right(cluster, &HEADS[..3]);
+        wait_for_mixed_batches(cluster, 20.0);
+        cluster.end_load(running).unwrap().check_safety().unwrap();
+        cluster.restart(&process).unwrap();
+        cluster.wait_until_whole().unwrap();
+
+        phase("one alone is no family, and whole again");
         for name in &HEADS[1..3] {
             let _ = cluster.cli(&["model", "unload", name]).ended_with(0);
         }
         wait_for_a_family_of(cluster, 0);
         assert!(families(cluster).iter().all(|(_, family)| family.is_none()));
-        assert_eq!(ask(cluster, HEADS[0]), answers[0]);
+        wait_for_trunks(cluster, 0);
+        assert_right(cluster, &HEADS[..1]);
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.ended().unwrap(), None);
     });
