@@ -78,6 +78,9 @@ pub struct FamilyMember {
     signature: Signature,
     batch_max: u32,
     shares: PartShares,
+    /// Of the suffix when it was loaded.
+    memory: MemoryUse,
+    trunk_memory: MemoryUse,
 }
 
 impl FamilyFile {
@@ -112,7 +115,9 @@ impl FamilyFile {
         family.suffixes.insert(variant, suffix.ended_by(options.stop.clone(), options.run_within));
         let shares = family.settle(variant, before).map_err(unfit)?;
         let batch_max = family.trunk.batch_max();
-        Ok(FamilyMember { family: Arc::new(Mutex::new(family)), variant, trunk, signature, batch_max, shares })
+        let (memory, trunk_memory) = (family.suffix_memory(variant), family.trunk.memory().unwrap_or_default());
+        let family = Arc::new(Mutex::new(family));
+        Ok(FamilyMember { family, variant, trunk, signature, batch_max, shares, memory, trunk_memory })
     }
 }
 
@@ -149,7 +154,9 @@ impl FamilyMember {
         }
         let Some(suffix) = own.take(self.variant) else { return Err(unfit("its suffix has gone")) };
         shared.suffixes.insert(self.variant, suffix);
+        let trunk_memory = shared.trunk.memory().unwrap_or_default();
         drop((own, shared));
+        self.trunk_memory = trunk_memory;
         self.family = family;
         Ok(self)
     }
@@ -184,10 +191,10 @@ impl FamilyMember {
         Arc::ptr_eq(&self.family, &other.family)
     }
 
-    /// Memory of the trunk.
+    /// Memory of the trunk when this model was loaded.
     #[must_use]
-    pub fn trunk_memory(&self) -> MemoryUse {
-        lock(&self.family).trunk.memory().unwrap_or_default()
+    pub const fn trunk_memory(&self) -> MemoryUse {
+        self.trunk_memory
     }
 
     /// Runs one batch of rows of this model and of others with the same trunk, as [`FamilyExecutor::run`].
@@ -224,9 +231,9 @@ impl ModelExecutor for FamilyMember {
         self.batch_max
     }
 
-    /// The suffix's.
+    /// The suffix's; as it was loaded, while a batch runs through the trunk: nobody waits for that.
     fn memory(&self) -> Option<MemoryUse> {
-        lock(&self.family).suffixes.get(&self.variant).and_then(ModelExecutor::memory)
+        Some(self.family.try_lock().map_or(self.memory, |family| family.suffix_memory(self.variant)))
     }
 
     fn kind(&self) -> &'static str {
@@ -250,6 +257,10 @@ impl FamilyExecutor {
     /// Takes the suffix of a variant out.
     fn take(&mut self, variant: u32) -> Option<OnnxExecutor> {
         self.suffixes.remove(&variant)
+    }
+
+    fn suffix_memory(&self, variant: u32) -> MemoryUse {
+        self.suffixes.get(&variant).and_then(ModelExecutor::memory).unwrap_or_default()
     }
 
     /// Reserves the memory of a variant and its trunk against batches, and measures what part of the time each takes.
