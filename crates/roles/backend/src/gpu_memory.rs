@@ -37,7 +37,8 @@ impl GpuMemory {
         self.add(model, needs, source)
     }
 
-    /// As [`take`](Self::take), for a model that is loaded in parts: it needs that for its suffix, and shares the trunk.
+    /// As [`take`](Self::take), for a model that is loaded in parts: it needs that for its suffix, and shares the
+    /// trunk.
     ///
     /// # Errors
     /// As there.

@@ -1,4 +1,5 @@
-//! The trunks in the memory of this backend's GPUs, which the models of a family share (docs/adr/0045-prefix-batching.md).
+//! The trunks in the memory of this backend's GPUs, which the models of a family share
+//! (docs/adr/0045-prefix-batching.md).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -18,8 +18,8 @@ use crate::stop::Stop;
 /// Runs of a part at each size; the shortest counts, since everything else measures the neighbours.
 const RUNS: u32 = 3;
 
-/// The parts of a batch's time that a model's trunk and its suffix take, in millionths: each the larger one of its parts
-/// at one row and at the largest batch. Of times that are lines over the rows no batch between takes more.
+/// The parts of a batch's time that a model's trunk and its suffix take, in millionths: each the larger one of its
+/// parts at one row and at the largest batch. Of times that are lines over the rows no batch between takes more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartShares {
     /// The trunk's.

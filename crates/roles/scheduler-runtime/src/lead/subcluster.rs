@@ -610,8 +610,8 @@ impl LeadTask {
         })
     }
 
-    /// Lets models of a family share a queue if every backend in use runs them through their trunk, and gives those that
-    /// no longer do queues of their own. What waits for them waits on.
+    /// Lets models of a family share a queue if every backend in use runs them through their trunk, and gives those
+    /// that no longer do queues of their own. What waits for them waits on.
     fn regroup(&mut self, view: &View, usages: &[(BackendId, Usage)]) {
         let now_or_next = |(id, next): &&(BackendId, Usage)| {
             *next == Usage::Use || self.backends.get(id).is_some_and(|linked| *linked.usage.borrow() == Usage::Use)
