@@ -339,7 +339,7 @@ async fn report_drained(cluster: Arc<Cluster>, mut view: ViewReceiver) {
             let view = view.borrow_and_update();
             view.frontends.get(&cluster.id).is_some_and(|f| f.boot == boot && !f.duty.takes_work() && !f.drained)
         };
-        if draining && cluster.table.len() == 0 {
+        if draining && cluster.table.is_empty() {
             cluster.report_drained(REPORT_WITHIN).await;
         }
         tokio::select! {

@@ -159,6 +159,7 @@ mod tests {
                 attempt: 0,
                 panics: 0,
                 read: false,
+                is_stage: false,
                 waiter,
             });
             (sequence, ending)

@@ -70,8 +70,9 @@ pub use error::{Face, Fault, InferError, QuotaKind, RepositoryError, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{
-    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
-    Pictures, RefusedCall, RequestContext, RequestedDeadline, ServerInfo, Span, Timeliness,
+    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, OutputRows,
+    Parameter, Pictures, PipelineAnswer, PipelineInfo, PipelineStep, RefusedCall, RequestContext, RequestedDeadline,
+    ServerInfo, Span, Timeliness,
 };
 pub(crate) use inputs::shorten;
 pub use limits::Limits;

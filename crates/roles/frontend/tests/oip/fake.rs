@@ -64,6 +64,7 @@ fn model(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Arc<M
         slo: Nanos::from_millis(50),
         sheds: true,
         state: ModelState::Ready,
+        pipeline: None,
     })
 }
 
@@ -296,6 +297,7 @@ impl InferenceService for FakeService {
             batch: request.items + 1,
             execution: Nanos::from_micros(1_500),
             timeliness: Timeliness::InTime,
+            pipeline: None,
         };
         match name {
             "every-type" => answer.payload = request.payload,
