@@ -40,6 +40,8 @@ impl Level {
 
     /// The first level at which the state has policies of sub-clusters.
     pub const WITH_POLICIES: Self = Self(3);
+    /// The first level at which the state has pipelines.
+    pub const WITH_PIPELINES: Self = Self(3);
 
     /// The level of that number.
     #[must_use]

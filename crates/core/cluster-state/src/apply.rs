@@ -95,6 +95,7 @@ impl ClusterState {
             Command::PolicyFailed { subcluster, token, node, boot, why, avoid } => {
                 self.policy_failed(index, (*subcluster, *token), (*node, *boot), (*why, *avoid), effects)
             }
+            Command::SetSplit { pipeline, version, split } => self.set_split(pipeline, *version, split, effects),
         };
         if outcome.is_ok() {
             self.advance_moves(index, effects);

@@ -9,6 +9,7 @@ use crate::operation::{Action, Operation};
 use crate::policies::PolicyFailure;
 use crate::refusal::Refusal;
 use crate::state::HolderState;
+use symphony_pipeline::CommittedSplit;
 use symphony_replicated::command_bytes_max;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
@@ -164,6 +165,15 @@ pub enum Command {
         why: PolicyFailure,
         /// A replica that should not become leader if another one can.
         avoid: Option<NodeId>,
+    },
+    /// The epoch loop has split the budget of a pipeline otherwise. From level 3 on.
+    SetSplit {
+        /// The pipeline.
+        pipeline: String,
+        /// Its version; others are not affected.
+        version: u64,
+        /// The split.
+        split: CommittedSplit,
     },
 }
 
@@ -324,6 +334,7 @@ impl Command {
             Self::ForgetFrontend { .. } => "forget_frontend",
             Self::KnowPolicies { .. } => "know_policies",
             Self::PolicyFailed { .. } => "policy_failed",
+            Self::SetSplit { .. } => "set_split",
         }
     }
 
@@ -349,7 +360,8 @@ impl Command {
             | Self::FinishMove { .. }
             | Self::CancelMove { .. }
             | Self::ForgetFrontend { .. }
-            | Self::KnowPolicies { .. } => {}
+            | Self::KnowPolicies { .. }
+            | Self::SetSplit { .. } => {}
         }
         self
     }

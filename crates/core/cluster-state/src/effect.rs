@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use symphony_types::{BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, ModelId, NodeId, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, Duty, FrontendId, GpuId, Level, Member, ModelId, Nanos, NodeId, SubclusterId, Token,
+};
 
 use crate::epoch_plan::WantedMove;
 use crate::moves::MoveTrigger;
@@ -86,11 +88,17 @@ pub enum Effect {
     PolicySet { subcluster: SubclusterId, name: String, policy: String },
     /// The policy of a sub-cluster has ended a lead by its fault, and decides nothing more.
     PolicyFailed { subcluster: SubclusterId, name: String, policy: String, node: NodeId, why: PolicyFailure },
+    /// A pipeline was added, or has another version.
+    PipelineLoaded { name: String, version: u64 },
+    /// A pipeline was removed.
+    PipelineUnloaded { name: String },
+    /// The budget of a pipeline is split otherwise.
+    SplitSet { name: String, budgets_ns: Vec<u64> },
 }
 
 impl Effect {
-    /// Whether the effect changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders. Such a command starts
-    /// an epoch.
+    /// Whether the effect changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders, pipelines and their
+    /// splits. Such a command starts an epoch.
     #[must_use]
     pub const fn changes_plan(&self) -> bool {
         matches!(
@@ -102,6 +110,9 @@ impl Effect {
                 | Self::ModelUnloaded { .. }
                 | Self::ModelSwitched { .. }
                 | Self::BackendMoved { .. }
+                | Self::PipelineLoaded { .. }
+                | Self::PipelineUnloaded { .. }
+                | Self::SplitSet { .. }
         )
     }
 
@@ -140,7 +151,10 @@ impl Effect {
             | Self::LevelRaised { .. }
             | Self::PoliciesKnown { .. }
             | Self::PolicySet { .. }
-            | Self::PolicyFailed { .. } => None,
+            | Self::PolicyFailed { .. }
+            | Self::PipelineLoaded { .. }
+            | Self::PipelineUnloaded { .. }
+            | Self::SplitSet { .. } => None,
         }
     }
 
@@ -216,6 +230,13 @@ impl fmt::Display for Effect {
             Self::PolicyFailed { name, policy, node, why, .. } => {
                 let why = why.words();
                 write!(f, "policy {policy} of sub-cluster {name} {why} on {node}: each model has its own policy now")
+            }
+            Self::PipelineLoaded { name, version } => write!(f, "pipeline {name} at version {version}"),
+            Self::PipelineUnloaded { name } => write!(f, "pipeline {name} unloaded"),
+            Self::SplitSet { name, budgets_ns } => {
+                let budgets: Vec<_> =
+                    budgets_ns.iter().map(|&ns| format!("{} ms", Nanos::new(ns).as_millis_f64())).collect();
+                write!(f, "budget of pipeline {name}: {}", budgets.join(", "))
             }
         }
     }

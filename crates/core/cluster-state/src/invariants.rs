@@ -10,8 +10,8 @@ use crate::epoch_plan::{Moved, PlanStatus};
 use crate::limits::{
     BACKENDS_MAX, EVENTS_MAX, FRONTENDS_MAX, GPUS_MAX, GPUS_PER_BACKEND_MAX, HOLDERS_MAX, MODEL_BYTES_TOTAL_MAX,
     MODELS_MAX, MOVES_AT_ONCE_MAX, NAME_BYTES_MAX, NODES_MAX, NODES_REMOVED_MAX, OPERATION_WORDS_BYTES_MAX,
-    OPERATIONS_KEPT, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT, POLICIES_KNOWN_MAX, SUBCLUSTERS_MAX,
-    TRAFFIC_SPLITS_MAX,
+    OPERATIONS_KEPT, PIPELINE_BYTES_TOTAL_MAX, PIPELINES_MAX, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLANS_KEPT,
+    POLICIES_KNOWN_MAX, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
 };
 use crate::state::ClusterState;
 use crate::traffic::is_version;
@@ -50,6 +50,7 @@ pub fn check(state: &ClusterState) -> Result<(), Violation> {
     traffic_goes_to_versions(state)?;
     level_is_known(state)?;
     policies_are_of_subclusters(state)?;
+    pipelines_are_whole(state)?;
     within_limits(state)
 }
 
@@ -279,6 +280,10 @@ fn policies_are_of_subclusters(state: &ClusterState) -> Result<(), Violation> {
     }
 }
 
+fn pipelines_are_whole(state: &ClusterState) -> Result<(), Violation> {
+    state.broken_pipeline().map_or(Ok(()), |what| broken(Invariant::C2, what))
+}
+
 fn within_limits(state: &ClusterState) -> Result<(), Violation> {
     let gpus = |state: &ClusterState| state.backends.values().map(|b| b.gpus.len()).sum::<usize>();
     let most_words = state.operations.iter().map(|kept| kept.what.len()).max().unwrap_or(0);
@@ -297,6 +302,12 @@ fn within_limits(state: &ClusterState) -> Result<(), Violation> {
         ("model bytes", state.models.values().map(|m| m.spec.weight_bytes()).sum(), MODEL_BYTES_TOTAL_MAX),
         ("events", state.events.len(), EVENTS_MAX),
         ("traffic splits", state.traffic.len(), TRAFFIC_SPLITS_MAX),
+        ("pipelines", state.pipelines.len(), PIPELINES_MAX),
+        (
+            "pipeline bytes",
+            state.pipelines.values().map(|pipeline| pipeline.declaration.weight_bytes()).sum(),
+            PIPELINE_BYTES_TOTAL_MAX,
+        ),
         ("operations", state.operations.len(), OPERATIONS_KEPT),
         ("plans", state.plans.len(), PLANS_KEPT),
         ("moves of a plan", state.plans.iter().map(|plan| plan.moves.len()).max().unwrap_or(0), PLAN_MOVES_MAX),

@@ -25,6 +25,7 @@ mod moves;
 mod nodes;
 mod operate;
 mod operation;
+mod pipelines;
 mod policies;
 mod refusal;
 mod reply;
@@ -47,6 +48,7 @@ pub use lead_report::{CEDE_WITHIN, LeadReport, LeadReportAction, LeadReportInput
 pub use limits::*;
 pub use moves::{BackendMove, ModelMove};
 pub use operation::{Action, NewReplica, Operation};
+pub use pipelines::LoadedPipeline;
 pub use policies::{FailedPolicy, POLICY_OF_MODELS, PolicyFailure, SubclusterPolicy};
 pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};

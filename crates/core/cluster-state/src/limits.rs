@@ -10,9 +10,10 @@
 //! | plans | 8 × (1024 moves × (256 B of reason + 80 B) + 64 models × (256 B of reason + 16 B) + 1 KiB) | 2.8 |
 //! | traffic splits | 256 × (128 B of name + 4 × 24 B + 0.1 KiB) | 0.1 |
 //! | policies of sub-clusters | 1024 × (512 B of text + 63 B of name + 32 B) + 64 × 32 × 72 B | 0.7 |
+//! | pipelines | [`PIPELINE_BYTES_TOTAL_MAX`] + 256 × (256 B that they do not count + 32 × 8 B + 64 × 8 B + 0.2 KiB) | 1.3 |
 //! | sub-clusters, nodes, events | 1024 × (64 × 8 B + 0.2 KiB) + 64 × 0.9 KiB + 4096 × 8 B + 64 × 1 KiB | 1 |
 //!
-//! `full_state_tests.rs` makes such a state: 59.6 MiB.
+//! `full_state_tests.rs` makes such a state: 60.8 MiB.
 
 pub use symphony_replicated::{
     ADDRESS_BYTES_MAX, COMMAND_BYTES_MAX, MODEL_BYTES_TOTAL_MAX, MODELS_MAX, NAME_BYTES_MAX, NODES_MAX,
@@ -57,6 +58,12 @@ pub const TRAFFIC_WEIGHT_MAX: u32 = 1_000_000;
 
 /// Policies for sub-clusters that the program of a replica adds.
 pub const POLICIES_KNOWN_MAX: usize = 32;
+
+/// Pipelines: as many as models whose traffic is split.
+pub const PIPELINES_MAX: usize = 256;
+
+/// Bytes of all pipelines' declarations together: 256 of two dozen tensors each.
+pub const PIPELINE_BYTES_TOTAL_MAX: usize = 1 << 20;
 
 /// Events remembered.
 pub const EVENTS_MAX: usize = 64;

@@ -68,6 +68,7 @@ impl ClusterState {
             });
         }
         self.check_models_fit(subcluster, &spec)?;
+        self.check_pipelines_take(&spec)?;
 
         self.last.model += 1;
         let model = ModelId::new(self.last.model);
@@ -98,6 +99,7 @@ impl ClusterState {
     pub(crate) fn unload_model(&mut self, name: &str, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
         let found = self.model_named(name).map(|(id, _)| id);
         let model = found.ok_or_else(|| Refusal::UnknownModelName { name: name.to_owned() })?;
+        self.check_pipelines_spare(name)?;
         let moving = self.models.remove(&model).and_then(|model| model.moving);
         effects.push(Effect::ModelUnloaded { model, name: name.to_owned() });
         self.forget_traffic_of(name, effects);

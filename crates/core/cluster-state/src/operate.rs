@@ -57,6 +57,8 @@ impl ClusterState {
             Action::RemoveFrontend { frontend } => self.remove_frontend(*frontend, effects),
             Action::RaiseLevel { level } => Ok(self.raise_level(*level, effects)),
             Action::SetPolicy { subcluster, policy } => self.set_policy(index, subcluster, policy, effects),
+            Action::LoadPipeline(declaration) => self.load_pipeline(declaration, epoch, effects),
+            Action::UnloadPipeline { name } => self.unload_pipeline(name, epoch, effects),
         }
     }
 

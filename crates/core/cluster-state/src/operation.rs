@@ -8,6 +8,7 @@ use symphony_types::{Duty, FrontendId, Level, Member, Nanos, NodeId, OperationId
 
 use crate::command::PlanProposal;
 use crate::traffic::Traffic;
+use symphony_pipeline::PipelineDeclaration;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book;
 
@@ -98,6 +99,13 @@ pub enum Action {
         /// The policy; [`POLICY_OF_MODELS`](crate::POLICY_OF_MODELS) lets each model have its own.
         policy: String,
     },
+    /// Add a pipeline of loaded models, or another version of one. From level 3 on.
+    LoadPipeline(PipelineDeclaration),
+    /// Remove a pipeline. From level 3 on.
+    UnloadPipeline {
+        /// Its name, without a version.
+        name: String,
+    },
 }
 
 /// Bytes of a policy's text in the words of an operation; a longer one is cut.
@@ -135,6 +143,8 @@ impl Action {
             Self::RemoveFrontend { .. } => "remove_frontend",
             Self::RaiseLevel { .. } => "raise_level",
             Self::SetPolicy { .. } => "set_policy",
+            Self::LoadPipeline(_) => "load_pipeline",
+            Self::UnloadPipeline { .. } => "unload_pipeline",
         }
     }
 }
@@ -172,6 +182,15 @@ impl fmt::Display for Action {
                 let dots = if cut.is_empty() { "" } else { "…" };
                 write!(f, "set the policy of sub-cluster {subcluster}: {kept}{dots}")
             }
+            Self::LoadPipeline(declaration) => {
+                write!(
+                    f,
+                    "load pipeline {} of {} stages",
+                    declaration.versioned().loaded_as(),
+                    declaration.stages.len()
+                )
+            }
+            Self::UnloadPipeline { name } => write!(f, "unload pipeline {name}"),
         }
     }
 }

@@ -260,6 +260,40 @@ pub enum Refusal {
         /// Its name.
         name: String,
     },
+    /// Unknown pipeline.
+    #[error("no pipeline is named `{name}`")]
+    UnknownPipeline {
+        /// The name.
+        name: String,
+    },
+    /// A pipeline cannot be served by the models that are loaded.
+    #[error("pipeline `{pipeline}`: {reason}")]
+    PipelineUnfit {
+        /// The pipeline.
+        pipeline: String,
+        /// The key, what was expected, and what was found.
+        reason: String,
+    },
+    /// A stage of a pipeline asks the model, and no other version of it is loaded.
+    #[error(
+        "model `{model}` is asked by pipeline `{pipeline}`; unload that first, or load another version of the model"
+    )]
+    UsedByPipeline {
+        /// The model.
+        model: String,
+        /// The pipeline.
+        pipeline: String,
+    },
+    /// The version of the pipeline has been replaced.
+    #[error("pipeline `{pipeline}` is at version {current}; the split is for version {named}")]
+    PipelineReplaced {
+        /// The pipeline.
+        pipeline: String,
+        /// The version named.
+        named: u64,
+        /// The version that is served.
+        current: u64,
+    },
 }
 
 impl From<InvalidField> for Refusal {

@@ -50,6 +50,11 @@ pub enum Reply {
         /// Its number.
         plan: u64,
     },
+    /// A pipeline was added.
+    Pipeline {
+        /// The first epoch that contains it.
+        epoch: Epoch,
+    },
 }
 
 #[derive(Archive, Serialize, Deserialize)]

@@ -7,6 +7,7 @@ use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, M
 
 use crate::epoch_plan::EpochPlan;
 use crate::moves::{BackendMove, ModelMove};
+use crate::pipelines::LoadedPipeline;
 use crate::policies::SubclusterPolicy;
 use crate::reply::Outcome;
 use crate::traffic::Traffic;
@@ -39,6 +40,8 @@ pub struct ClusterState {
     pub(crate) policies: BTreeMap<SubclusterId, SubclusterPolicy>,
     /// The policies that the programs of replicas add, by name.
     pub(crate) policies_known: BTreeMap<NodeId, Vec<String>>,
+    /// Pipelines, by their names without versions.
+    pub(crate) pipelines: BTreeMap<String, LoadedPipeline>,
 }
 
 /// The state as an older version has it, and how what is missing there begins.
@@ -84,11 +87,12 @@ state_of_version! {
         level: Level::new(1),
         policies: BTreeMap::new(),
         policies_known: BTreeMap::new(),
+        pipelines: BTreeMap::new(),
     }
 }
 
 state_of_version! {
-    /// The state as version 10 has it, which knows no policies of sub-clusters.
+    /// The state as version 10 has it, which knows no policies of sub-clusters and no pipelines.
     StateOfVersion10 {
         applied_index: u64,
         epoch: Epoch,
@@ -107,6 +111,7 @@ state_of_version! {
     } and {
         policies: BTreeMap::new(),
         policies_known: BTreeMap::new(),
+        pipelines: BTreeMap::new(),
     }
 }
 

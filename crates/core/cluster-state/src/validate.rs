@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use symphony_policy::{POLICY_TEXT_BYTES_MAX, is_policy_name};
 use symphony_replicated::InvalidField;
 use symphony_replicated::fields::{address, count, invalid, name, text};
-use symphony_types::{BootId, Level, NodeId};
+use symphony_types::{BootId, Level, NodeId, VersionedName};
 
 use crate::command::{Command, PlanProposal};
 use crate::limits::{
@@ -69,6 +69,10 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
         Command::FinishMove { .. } => Ok(()),
         Command::CancelMove { reason, .. } => text("reason", reason, 0..=ERROR_BYTES_MAX),
         Command::Operate(asked) => operation(asked),
+        Command::SetSplit { pipeline, split, .. } => {
+            name("pipeline", pipeline)?;
+            crate::pipelines::check_split(split)
+        }
     }
 }
 
@@ -100,6 +104,17 @@ fn operation(operation: &Operation) -> Result<(), InvalidField> {
             name("subcluster", subcluster)?;
             text("policy", policy, 1..=POLICY_TEXT_BYTES_MAX)
         }
+        Action::LoadPipeline(declaration) => {
+            name("name", &declaration.name)?;
+            if !VersionedName::is_base_name(&declaration.name) {
+                return Err(invalid("name", &format!("{:?}; expected a name without a version", declaration.name)));
+            }
+            declaration.validate().map(drop).map_err(|refused| {
+                let reason = format!("expected {}, got {}", refused.expected, refused.got);
+                invalid(&refused.key, &reason)
+            })
+        }
+        Action::UnloadPipeline { name: pipeline } => name("name", pipeline),
         Action::RaiseLevel { level } if level.is_known() => Ok(()),
         Action::RaiseLevel { level } => {
             let (oldest, newest) = (Level::OLDEST.get(), Level::NEWEST.get());

@@ -27,7 +27,9 @@ impl Comparison {
     /// Two characters before one, so that `>=` is not read as `>`.
     const ALL: [Self; 6] = [Self::AtLeast, Self::AtMost, Self::Equal, Self::Unequal, Self::Above, Self::Below];
 
-    const fn sign(self) -> &'static str {
+    /// As it is written.
+    #[must_use]
+    pub const fn sign(self) -> &'static str {
         match self {
             Self::Above => ">",
             Self::AtLeast => ">=",
@@ -36,6 +38,12 @@ impl Comparison {
             Self::Equal => "==",
             Self::Unequal => "!=",
         }
+    }
+
+    /// The comparison that is written so.
+    #[must_use]
+    pub fn of_sign(sign: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|comparison| comparison.sign() == sign)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Pure: time is an argument, and nothing here does I/O.
 
 mod condition;
+mod declaration;
 mod limits;
 mod pipeline;
 mod refused;
@@ -12,6 +13,11 @@ mod split;
 mod text;
 
 pub use condition::{Comparison, Condition};
+pub use declaration::{
+    BoxUnit, CommittedSplit, Crop, DECLARATION_BYTES_MAX, DECLARED_NAME_BYTES_MAX, DeclaredCondition, DeclaredEdge,
+    DeclaredStage, InputData, OutputWiring, PipelineDeclaration, PipelineInput, PipelineOutput, STAGE_TENSORS_MAX,
+    Source, StageInput, StageModel, StageWiring, WiredEdge, Wiring,
+};
 pub use limits::{ASKS_MAX, EDGES_MAX, FAN_OUT_MAX, FAN_OUT_USUAL, GAMMA_MIN, STAGES_MAX, STEPS_MAX};
 pub use pipeline::{Edge, EdgeSpec, Pipeline, PipelineSpec, Stage};
 pub use refused::Refused;

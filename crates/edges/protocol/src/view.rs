@@ -14,6 +14,7 @@ mod model;
 mod model_spec;
 mod node;
 mod operation;
+mod pipeline;
 mod subcluster;
 mod traffic;
 
@@ -30,6 +31,7 @@ pub(crate) use model_spec::tensors_to_pb;
 pub use model_spec::{KindProfile, ModelSource, ModelSpec};
 pub use node::NodeView;
 pub use operation::OperationView;
+pub use pipeline::{PipelineCounts, PipelineView, StageReadiness};
 pub use subcluster::{PolicyView, SubclusterView, SuccessorView};
 pub use symphony_cluster_state::{Shadow, TRAFFIC_VERSIONS_MAX, Traffic};
 
@@ -74,6 +76,8 @@ pub struct View {
     pub models: BTreeMap<ModelId, ModelView>,
     /// How requests that name no version are split, by model; empty in cut views.
     pub traffic: BTreeMap<String, Traffic>,
+    /// Pipelines, by their names without versions; empty in cut views.
+    pub pipelines: BTreeMap<String, PipelineView>,
     /// What changed lately, newest last.
     pub events: Vec<EventView>,
     /// What operators asked for last, newest last; more of them in linearizable answers.

@@ -54,6 +54,16 @@ pub enum ViewError {
         /// In thousandths.
         got: u32,
     },
+    /// A pipeline has a value that has no meaning.
+    #[error("pipeline `{pipeline}`: {field}: {reason}")]
+    Pipeline {
+        /// The pipeline.
+        pipeline: String,
+        /// Which value.
+        field: &'static str,
+        /// What was found and what was expected.
+        reason: String,
+    },
     /// An operation's id is none.
     #[error("operation at {index}: {source}")]
     Operation {

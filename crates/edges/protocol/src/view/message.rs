@@ -65,6 +65,7 @@ impl TryFrom<pb::ClusterView> for View {
             frontends: view.frontends.into_iter().map(Into::into).collect(),
             models: view.models.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             traffic: view.traffic.into_iter().map(|traffic| (traffic.model.clone(), traffic.into())).collect(),
+            pipelines: view.pipelines.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             events: view.events.into_iter().map(Into::into).collect(),
             operations: view.operations.into_iter().map(TryInto::try_into).collect::<Result<_, _>>()?,
             group: view.group.into_iter().map(Into::into).collect(),
@@ -95,6 +96,7 @@ impl From<&View> for pb::ClusterView {
             log_entries: 0,
             traffic: view.traffic.iter().map(Into::into).collect(),
             level: view.level.get().into(),
+            pipelines: view.pipelines.values().map(Into::into).collect(),
         }
     }
 }
