@@ -14,6 +14,7 @@ use symphony_types::{
 };
 
 use crate::access::tenants::Tenants;
+use crate::accounts::pipeline_counters::PipelineCounters;
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
@@ -105,6 +106,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         slots: ["a", "b", "c"].into_iter().zip(views).map(slot).collect(),
         plan: Some(plan),
         rates: Rates::begin(Instant::now()),
+        pipeline_counters: PipelineCounters::new(&Registry::new("frontend")),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         traffic: TrafficSplitter::default(),
         boot: BOOT,
