@@ -20,6 +20,8 @@ pub(crate) struct LivePipeline {
     pub(crate) wiring: Wiring,
     /// By stage: the edges out of it, as results are counted along them.
     pub(crate) ways: Vec<Vec<usize>>,
+    /// By edge: the most rows of a result that lead on.
+    pub(crate) most: Vec<u32>,
     /// As clients know it.
     pub(crate) info: Arc<ModelInfo>,
     /// None before the cluster has split its budget, or while a stage has no model.
@@ -49,7 +51,7 @@ impl LivePipeline {
         for (at, edge) in wiring.edges.iter().enumerate() {
             ways[edge.from].push(at);
         }
-        let (mut plan, mut gpu_time_per_item) = (None, Nanos::ZERO);
+        let (mut plan, mut gpu_time_per_item, mut most) = (None, Nanos::ZERO, Vec::new());
         if let Some(profiles) = models.iter().map(|route| route.and_then(fastest)).collect::<Option<Vec<_>>>() {
             let pipeline = declaration.pipeline(profiles)?;
             let gammas = view.split.iter().flat_map(|split| &split.gammas).map(|gamma| gamma.get());
@@ -57,12 +59,13 @@ impl LivePipeline {
             for (asked, route) in pipeline.requests_per_request().into_iter().zip(models.iter().flatten()) {
                 gpu_time_per_item += Nanos::from_secs_f64(asked * route.gpu_time(1).as_secs_f64());
             }
+            most = pipeline.edges().iter().map(|edge| edge.most).collect();
             if let Some(split) = &view.split {
                 plan = Some(Arc::new(RunPlan::new(&pipeline, &split.budgets(), split.hop())?));
             }
         }
         let info = Arc::new(info(&declaration, &wiring, &models, plan.is_some()));
-        Ok(Self { declaration, wiring, ways, info, plan, gpu_time_per_item })
+        Ok(Self { declaration, wiring, ways, most, info, plan, gpu_time_per_item })
     }
 
     /// The name of a stage.

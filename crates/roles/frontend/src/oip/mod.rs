@@ -81,6 +81,7 @@ pub use receipt::Receipt;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 pub use shared_regions::{REGIONS_MAX, REGIONS_PER_TENANT_MAX, SharedRegions};
+pub(crate) use typed_data::elements;
 
 /// Extensions of the protocol that are always served here, as server metadata names them.
 pub const EXTENSIONS: &[&str] =

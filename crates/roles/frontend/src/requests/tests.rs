@@ -50,7 +50,7 @@ const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const BACKEND: BackendId = BackendId::new(1);
 
 /// A cluster that has the model `m` ready, or no model.
-fn view(has_model: bool, duty: Duty) -> View {
+pub(super) fn view(has_model: bool, duty: Duty) -> View {
     let spec = ModelSpec {
         name: "m".into(),
         subcluster: "s".into(),
@@ -75,7 +75,7 @@ fn view(has_model: bool, duty: Duty) -> View {
 }
 
 /// A frontend of these clusters, which are called a, b, c.
-fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
+pub(super) fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
     planned(views, watch::channel(Arc::new(plan)).1)
 }
 
