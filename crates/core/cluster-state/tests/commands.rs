@@ -1,5 +1,6 @@
 //! Backends, frontends and models: what each command answers and changes, exactly.
 
+mod pipelines;
 mod scene;
 
 use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};

@@ -9,6 +9,7 @@ use symphony_cluster_state::{
     Action, ClusterState, Command, HolderState, LeftAlone, LogEntry, ModelSpec, Moved, NewReplica, Outcome,
     PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
 };
+use symphony_pipeline::{CommittedSplit, DeclaredCondition, DeclaredEdge, PipelineDeclaration};
 use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::{
     BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Level, Member,
@@ -45,6 +46,27 @@ fn with_transforms(mut spec: ModelSpec) -> ModelSpec {
     spec
 }
 
+/// The same with an edge that says something: its second stage takes what clients send, on a condition.
+fn conditional(mut pipeline: PipelineDeclaration) -> PipelineDeclaration {
+    pipeline.stages[1].inputs.insert("x".into(), "in".into());
+    pipeline.partial = true;
+    pipeline.outputs[0].any_rows = true;
+    pipeline.edges = vec![DeclaredEdge {
+        from: "stage-0".into(),
+        to: "stage-1".into(),
+        gamma: Finite::try_from(0.5).unwrap(),
+        for_each: false,
+        condition: Some(DeclaredCondition {
+            output: "x".into(),
+            comparison: ">".into(),
+            threshold: Finite::try_from(0.5).unwrap(),
+        }),
+        most: Some(1),
+        crop: None,
+    }];
+    pipeline
+}
+
 /// What this release reads, and still writes as it was.
 const LEVELS: [Level; 3] = [Level::OLDEST_READ, Level::OLDEST, Level::NEWEST];
 
@@ -69,6 +91,26 @@ fn history(level: Level) -> Vec<Command> {
                 why: PolicyFailure::BrokeRule,
                 avoid: None,
             },
+        ]);
+    }
+    if level >= Level::WITH_PIPELINES {
+        let split = CommittedSplit {
+            budgets_ns: vec![60_000_000, 39_000_000],
+            hop_ns: 300_000,
+            gammas: vec![Finite::try_from(2.5).unwrap()],
+            rate_millirps: 12_500,
+        };
+        let in_vain = conditional(scene::chain("p", 3, &["m", "m"]));
+        let mut kept = PipelineDeclaration { version: 2, ..in_vain.clone() };
+        kept.edges[0].condition = None;
+        let gone = scene::chain("q", 1, &["m"]);
+        commands.extend([
+            asked(15, Action::LoadPipeline(kept)),
+            Command::SetSplit { pipeline: "p".into(), version: 2, split },
+            asked(16, Action::LoadPipeline(gone)),
+            asked(17, Action::UnloadPipeline { name: "q".into() }),
+            // Its model gives no number to compare.
+            asked(18, Action::LoadPipeline(in_vain)),
         ]);
     }
     commands

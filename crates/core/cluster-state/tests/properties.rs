@@ -63,6 +63,7 @@ fn any_command() -> impl Strategy<Value = Command> {
         4 => any_move(),
         4 => any_step_of_a_plan(),
         2 => any_about_policies(),
+        2 => any_about_pipelines(),
     ];
     (command, prop::option::of(1_u64..4)).prop_map(|(command, avoid)| match avoid {
         Some(proposer) => command.avoiding(NodeId::new(proposer)),
@@ -89,6 +90,24 @@ fn any_about_policies() -> impl Strategy<Value = Command> {
         2 => (1_u32..3, 1_u64..40, node(), boot(), why).prop_map(|(subcluster, token, node, boot, why)| {
             let (subcluster, token) = (SubclusterId::new(subcluster), Token::new(token));
             Command::PolicyFailed { subcluster, token, node, boot, why, avoid: None }
+        }),
+    ]
+}
+
+/// Pipelines of the models that there may be, and their splits.
+fn any_about_pipelines() -> impl Strategy<Value = Command> {
+    let model = || prop::sample::select(vec!["a", "b", "c"]);
+    let id = || 0_u64..12;
+    prop_oneof![
+        3 => (id(), 1_u64..3, prop::collection::vec(model(), 1..3)).prop_map(|(id, version, models)| {
+            Command::Operate(operation(id, Action::LoadPipeline(scene::chain("p", version, &models))))
+        }),
+        1 => (id(), prop::sample::select(vec!["p", "a"])).prop_map(|(id, name)| {
+            Command::Operate(operation(id, Action::UnloadPipeline { name: name.into() }))
+        }),
+        1 => (1_u64..3, prop::collection::vec(0_u64..9, 1..3)).prop_map(|(version, budgets_ns)| {
+            let split = symphony_pipeline::CommittedSplit { budgets_ns, ..Default::default() };
+            Command::SetSplit { pipeline: "p".into(), version, split }
         }),
     ]
 }

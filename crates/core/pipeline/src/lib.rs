@@ -22,5 +22,7 @@ pub use limits::{ASKS_MAX, EDGES_MAX, FAN_OUT_MAX, FAN_OUT_USUAL, GAMMA_MIN, STA
 pub use pipeline::{Edge, EdgeSpec, Pipeline, PipelineSpec, Stage};
 pub use refused::Refused;
 pub use run::{Action, Ask, AskId, Event, Lost, PipelineRun, RunCheck, RunPlan, Violation};
-pub use split::{BatchOption, Cost, Split, StageBudget, Unsplittable, even_split, options, split, split_options};
-pub use text::{PipelineError, PipelineFile, ReadProfile};
+pub use split::{
+    BatchOption, Cost, Split, StageBudget, Unsplittable, even_split, options, split, split_options, spread,
+};
+pub use text::{PipelineError, PipelineExtras, PipelineFile, ReadProfile};

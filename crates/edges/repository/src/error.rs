@@ -46,6 +46,9 @@ pub enum RepositoryError {
     /// The profile is none.
     #[error(transparent)]
     Profile(#[from] symphony_executor::profile::ProfileFileError),
+    /// What is beside a pipeline's configuration says nothing that can be run.
+    #[error(transparent)]
+    Pipeline(Box<symphony_pipeline::PipelineError>),
     /// The profile is not this model's.
     #[error("profile {}: {problem}", .path.display())]
     OtherProfile {

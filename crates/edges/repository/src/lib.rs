@@ -9,6 +9,7 @@ mod error;
 mod labels;
 mod model_config;
 mod no_difference;
+mod pipeline;
 mod repository;
 mod rollout;
 mod text;
@@ -20,6 +21,7 @@ pub use canary::Canary;
 pub use error::RepositoryError;
 pub use labels::parse_labels;
 pub use model_config::{Device, Engine, ModelConfig, parameters};
+pub use pipeline::{RepositoryPipeline, parse_pipeline};
 pub use repository::{Repository, RepositoryModel};
 pub use rollout::{Next, Rollout, versions};
 pub use transforms::{parse_transforms, read_transforms};
@@ -27,3 +29,6 @@ pub use version_policy::VersionPolicy;
 
 /// A model's configuration, in its folder.
 pub const CONFIG_FILE: &str = "config.pbtxt";
+
+/// What Triton cannot say of a pipeline, beside its configuration.
+pub const PIPELINE_FILE: &str = "pipeline.toml";

@@ -34,6 +34,8 @@ pub mod parameters {
 
 /// The model's file, unless the configuration says otherwise.
 const MODEL_FILE: &str = "model.onnx";
+/// The platform of pipelines.
+pub(crate) const ENSEMBLE: &str = "ensemble";
 /// The profile's file, unless the configuration says otherwise.
 const PROFILE_FILE: &str = "profile.toml";
 
@@ -91,15 +93,15 @@ pub enum Device {
     Cpu,
 }
 
-type Checked<T> = Result<T, Problem>;
+pub(crate) type Checked<T> = Result<T, Problem>;
 
 /// A field and its defect.
-struct Problem {
-    field: String,
-    problem: String,
+pub(crate) struct Problem {
+    pub(crate) field: String,
+    pub(crate) problem: String,
 }
 
-fn refuse<T>(field: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
+pub(crate) fn refuse<T>(field: impl Into<String>, problem: impl Into<String>) -> Checked<T> {
     Err(Problem { field: field.into(), problem: problem.into() })
 }
 
@@ -114,11 +116,21 @@ impl ModelConfig {
             line: bad.line,
             problem: bad.problem,
         })?;
-        check(config, name).map_err(|Problem { field, problem }| RepositoryError::Field {
-            path: path.to_owned(),
-            field,
-            problem,
-        })
+        refuse_ensemble(&config)
+            .and_then(|()| check(config, name))
+            .map_err(|Problem { field, problem }| RepositoryError::Field { path: path.to_owned(), field, problem })
+    }
+}
+
+/// Ensembles are pipelines, and read as such.
+fn refuse_ensemble(config: &wire::ModelConfig) -> Checked<()> {
+    if config.platform == ENSEMBLE {
+        let instead = "load it with `symphony pipeline load`, after the models of its steps";
+        return refuse("platform", format!("is `{ENSEMBLE}`, which is a pipeline and no model: {instead}"));
+    }
+    match config.ensemble_scheduling {
+        Some(_) => refuse("ensemble_scheduling", format!("is set; expected platform \"{ENSEMBLE}\" beside it")),
+        None => Ok(()),
     }
 }
 
@@ -245,7 +257,7 @@ fn tensors(field: &str, tensors: impl Iterator<Item = Tensor>) -> Checked<Vec<Te
     Ok(specs)
 }
 
-fn shape(field: &str, name: &str, data_type: DataType, dims: &[i64]) -> Checked<Vec<u32>> {
+pub(crate) fn shape(field: &str, name: &str, data_type: DataType, dims: &[i64]) -> Checked<Vec<u32>> {
     if dims.len() > TENSOR_DIMENSIONS_MAX {
         return refuse(
             field,
@@ -268,7 +280,7 @@ fn shape(field: &str, name: &str, data_type: DataType, dims: &[i64]) -> Checked<
     Ok(shape)
 }
 
-fn data_type_of(data_type: i32) -> Option<DataType> {
+pub(crate) fn data_type_of(data_type: i32) -> Option<DataType> {
     Some(match wire::DataType::try_from(data_type).ok()? {
         wire::DataType::TypeBool => DataType::Bool,
         wire::DataType::TypeUint8 => DataType::Uint8,
@@ -286,7 +298,7 @@ fn data_type_of(data_type: i32) -> Option<DataType> {
     })
 }
 
-fn versions(policy: Option<wire::ModelVersionPolicy>) -> Checked<VersionPolicy> {
+pub(crate) fn versions(policy: Option<wire::ModelVersionPolicy>) -> Checked<VersionPolicy> {
     use wire::model_version_policy::PolicyChoice;
     Ok(match policy.and_then(|policy| policy.policy_choice) {
         None => VersionPolicy::Latest(1),
@@ -390,10 +402,10 @@ fn dynamic_batching(
 }
 
 /// The parameters by key.
-struct Parameters(BTreeMap<String, String>);
+pub(crate) struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
-    fn read(given: Vec<wire::model_config::Parameter>) -> Checked<Self> {
+    pub(crate) fn read(given: Vec<wire::model_config::Parameter>) -> Checked<Self> {
         let mut all = std::collections::BTreeMap::new();
         for parameter in given {
             let key = parameter.key;
@@ -412,11 +424,16 @@ impl Parameters {
         Ok(Self(all))
     }
 
+    /// Whether there is such a parameter.
+    pub(crate) fn has(&self, key: &str) -> bool {
+        self.0.contains_key(key)
+    }
+
     fn text(&self, key: &str) -> &str {
         self.0.get(key).map_or("", String::as_str)
     }
 
-    fn number(&self, key: &str, expected: &str) -> Checked<Option<f64>> {
+    pub(crate) fn number(&self, key: &str, expected: &str) -> Checked<Option<f64>> {
         let Some(text) = self.0.get(key) else { return Ok(None) };
         match text.trim().parse() {
             Ok(number) => Ok(Some(number)),
@@ -424,7 +441,7 @@ impl Parameters {
         }
     }
 
-    fn slo(&self) -> Checked<Nanos> {
+    pub(crate) fn slo(&self) -> Checked<Nanos> {
         let (key, expected) = (parameters::SLO_MS, "a positive number of milliseconds");
         match self.number(key, expected)? {
             None => refuse(format!("parameters[\"{key}\"]"), format!("is missing; expected {expected}")),

@@ -12,7 +12,8 @@ use symphony_types::{LatencyProfile, Nanos, TensorSpec, Transforms, VersionedNam
 
 use crate::labels::read_labels;
 use crate::model_config::{Device, Engine, ModelConfig};
-use crate::{CONFIG_FILE, RepositoryError, read_transforms};
+use crate::pipeline::{RepositoryPipeline, is_ensemble, parse_pipeline};
+use crate::{CONFIG_FILE, PIPELINE_FILE, RepositoryError, read_transforms};
 
 /// The largest configuration accepted: written by hand, they have some kilobytes.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
@@ -73,6 +74,45 @@ impl Repository {
     /// # Errors
     /// If there is none of that name, or it cannot be served as its configuration says.
     pub fn model(&self, name: &str) -> Result<RepositoryModel, RepositoryError> {
+        let Folder { dir, path, text } = self.folder(name)?;
+        let config = ModelConfig::parse(&path, name, &text)?;
+        let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
+        let refuse = |problem| RepositoryError::Versions { dir: dir.clone(), name: name.to_owned(), problem };
+        let chosen = config.versions.choose(&there).map_err(refuse)?;
+        let spec = |version| Ok((version, spec(&self.dir, name, version, &config)?));
+        let versions = chosen.into_iter().map(spec).collect::<Result<_, RepositoryError>>()?;
+        Ok(RepositoryModel { name: name.to_owned(), versions, device: config.device, notes: config.notes })
+    }
+
+    /// Whether the folder of that name is a pipeline, by its platform; a model if its configuration cannot be read.
+    ///
+    /// # Errors
+    /// If there is none of that name.
+    pub fn is_pipeline(&self, name: &str) -> Result<bool, RepositoryError> {
+        Ok(is_ensemble(&self.folder(name)?.text))
+    }
+
+    /// One pipeline, checked as far as that can be done without the models of its steps: its newest version that is to
+    /// be served, 1 if it has no folders of versions.
+    ///
+    /// # Errors
+    /// If there is none of that name, or it is none that can be run.
+    pub fn pipeline(&self, name: &str) -> Result<RepositoryPipeline, RepositoryError> {
+        let Folder { dir, path, text } = self.folder(name)?;
+        let extras_path = within(&self.dir, dir.join(PIPELINE_FILE))?;
+        let extras = match read_text(&extras_path, CONFIG_BYTES_MAX) {
+            Ok(extras) => extras,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(RepositoryError::Io { path: extras_path, source }),
+        };
+        let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
+        // Git keeps no empty folders, and a pipeline has no files of its own.
+        let there = if there.is_empty() { BTreeSet::from([1]) } else { there };
+        parse_pipeline(name, (&path, &text), (&extras_path, &extras), &there)
+    }
+
+    /// The folder of that name, and the text of its configuration.
+    fn folder(&self, name: &str) -> Result<Folder, RepositoryError> {
         let missing = |problem: &str| {
             let (dir, name) = (self.dir.clone(), name.to_owned());
             RepositoryError::NoModel { dir, name, problem: problem.to_owned() }
@@ -87,14 +127,15 @@ impl Repository {
         let path = within(&self.dir, dir.join(CONFIG_FILE))?;
         let text = read_text(&path, CONFIG_BYTES_MAX);
         let text = text.map_err(|source| RepositoryError::Io { path: path.clone(), source })?;
-        let config = ModelConfig::parse(&path, name, &text)?;
-        let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
-        let refuse = |problem| RepositoryError::Versions { dir: dir.clone(), name: name.to_owned(), problem };
-        let chosen = config.versions.choose(&there).map_err(refuse)?;
-        let spec = |version| Ok((version, spec(&self.dir, name, version, &config)?));
-        let versions = chosen.into_iter().map(spec).collect::<Result<_, RepositoryError>>()?;
-        Ok(RepositoryModel { name: name.to_owned(), versions, device: config.device, notes: config.notes })
+        Ok(Folder { dir, path, text })
     }
+}
+
+/// A folder with a configuration.
+struct Folder {
+    dir: PathBuf,
+    path: PathBuf,
+    text: String,
 }
 
 /// What a cluster is asked for to serve one version.

@@ -26,17 +26,10 @@ static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
 const NESTING_MAX: usize = 32;
 
 /// Fields of Triton's by which a model would be served otherwise than here, and what to do instead.
-const NOT_SERVED: [(&str, &str); 2] = [
-    (
-        "ensemble_scheduling",
-        "models are not chained here: give each step a folder of its own, and let the client, or a service before the frontends, hand \
-         one's outputs to the next; pictures as inputs and labels as outputs are parameter transforms",
-    ),
-    (
-        "sequence_batching",
-        "every request stands by itself here: let the client send the state along, as an input, and take it from an output",
-    ),
-];
+const NOT_SERVED: [(&str, &str); 1] = [(
+    "sequence_batching",
+    "every request stands by itself here: let the client send the state along, as an input, and take it from an output",
+)];
 
 /// Why a text is no model configuration, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,17 +138,20 @@ mod tests {
 
     #[test]
     fn what_is_served_otherwise_is_refused_with_what_to_do_instead() {
-        let steps = "step [ { model_name: \"a\" model_version: -1 input_map { key: \"x\" value: \"y\" } } ]";
-        let (line, problem) = refusal(&format!("platform: \"ensemble\"\nensemble_scheduling {{ {steps} }}"));
-        assert_eq!(line, 2);
-        assert!(
-            problem.starts_with("field 'ensemble_scheduling' cannot be served: models are not chained"),
-            "{problem}"
-        );
         let (_, problem) = refusal("sequence_batching { max_sequence_idle_microseconds: 5000000 }");
         assert!(problem.starts_with("field 'sequence_batching' cannot be served: every request stands"), "{problem}");
-        let (_, problem) = refusal("input { ensemble_scheduling { } }");
+        let (_, problem) = refusal("input { sequence_batching { } }");
         assert!(problem.contains("expected one of name, data_type"), "elsewhere it is any unknown field: {problem}");
+    }
+
+    #[test]
+    fn steps_of_an_ensemble_are_read_and_their_unknown_fields_are_not() {
+        let steps = "step [ { model_name: \"a\" model_version: -1 input_map { key: \"x\" value: \"y\" } } ]";
+        let read = read(&format!("platform: \"ensemble\"\nensemble_scheduling {{ {steps} }}")).unwrap();
+        let step = &read.ensemble_scheduling.unwrap().step[0];
+        assert_eq!((step.model_name.as_str(), step.model_version, step.input_map.len()), ("a", -1, 1));
+        let (line, problem) = refusal("ensemble_scheduling {\n step { model_namespace: \"n\" } }");
+        assert!(line == 2 && problem.contains("expected one of model_name, model_version"), "{line}: {problem}");
     }
 
     #[test]

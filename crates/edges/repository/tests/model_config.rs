@@ -162,7 +162,7 @@ fn what_cannot_be_served_is_refused_by_file_field_and_expectation() {
         ("model_transaction_policy { decoupled: true }".into(), "is true; expected false: a request has one answer"),
         (
             "ensemble_scheduling { }".into(),
-            "line 1: field 'ensemble_scheduling' cannot be served: models are not chained",
+            "field `ensemble_scheduling`: is set; expected platform \"ensemble\" beside it",
         ),
         ("model_warmup { inputs { key: \"x\" value { dims: \"4\" } } }".into(), "config.pbtxt, line 1: "),
         (

@@ -10,6 +10,7 @@ mod keys;
 mod look;
 mod members;
 mod model;
+mod pipeline;
 mod plan;
 mod processes;
 mod profile;
@@ -44,6 +45,7 @@ pub(crate) use members::{
 pub(crate) use model::{
     ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
 };
+pub(crate) use pipeline::{PipelineCommand, PipelineLoadArgs, PipelineUnloadArgs};
 pub(crate) use plan::{
     FleetArgs, FleetBound, PackArgs, PartitionArgs, PlanCommand, PlanMoveArgs, PlanNowArgs, PlanReviewArgs,
     PlanShowArgs, Solver, SplitArgs, SplitCost,
@@ -106,6 +108,9 @@ pub(crate) enum Command {
     /// Load, change, unload or generate models, and split requests among their versions.
     #[command(subcommand)]
     Model(ModelCommand),
+    /// Load and unload pipelines: models that feed each other, under one latency budget.
+    #[command(subcommand)]
+    Pipeline(PipelineCommand),
     /// Change how a sub-cluster is scheduled.
     #[command(subcommand)]
     Subcluster(SubclusterCommand),
@@ -113,7 +118,7 @@ pub(crate) enum Command {
     Apply(ApplyArgs),
     /// Show the cluster: all of a kind, or what is named.
     Get(GetArgs),
-    /// Say everything about a model, a GPU, a sub-cluster or a process, with the events that concern it.
+    /// Say everything about a model, a pipeline, a GPU, a sub-cluster or a process, with the events that concern it.
     Describe(DescribeArgs),
     /// Show how much the sub-clusters, models and GPUs have to do, and go on showing it.
     Top(TopArgs),

@@ -69,6 +69,7 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Keys(command) => tools::keys::run(command),
             Command::Context(command) => tools::context::run(&command),
             Command::Model(command) => tools::model::run(command).await,
+            Command::Pipeline(command) => tools::pipeline::run(command).await,
             Command::Subcluster(command) => tools::subcluster::run(command).await,
             Command::Apply(args) => tools::apply::run(&args).await,
             Command::Get(args) => tools::get::run(&args).await,

@@ -11,9 +11,11 @@ use crate::cost::MoveCost;
 use crate::epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::moves::{BackendMove, ModelMove};
 use crate::operation::{Action, Operation};
+use crate::pipelines::LoadedPipeline;
 use crate::reply::Reply;
 use crate::state::{ClusterState, Event, Model, Successor};
 use crate::traffic::Traffic;
+use symphony_pipeline::{CommittedSplit, DeclaredStage, PipelineDeclaration};
 use symphony_replicated::operation_book::KeptOperation;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
@@ -203,6 +205,43 @@ fn c2_sees_moves_that_no_plan_knows_and_models_that_go_unprepared() {
     assert_eq!(check_step(&before, &after), Ok(()));
     model_one(&mut after).subcluster = there;
     assert_eq!(check_step(&before, &after).unwrap_err().invariant, Invariant::C2);
+}
+
+#[test]
+fn c2_sees_pipelines_without_models_with_a_models_name_or_with_other_budgets() {
+    let loaded = |model: &str, budgets_ns: Vec<u64>| LoadedPipeline {
+        declaration: PipelineDeclaration {
+            name: "p".into(),
+            version: 1,
+            slo_ns: 1,
+            value: RequestValue::ONE,
+            partial: false,
+            items_max: 1,
+            inputs: vec![],
+            outputs: vec![],
+            stages: vec![DeclaredStage {
+                name: "s".into(),
+                model: model.into(),
+                inputs: [].into(),
+                outputs: [].into(),
+            }],
+            edges: vec![],
+        },
+        epoch: Epoch::default(),
+        split: Some(CommittedSplit { budgets_ns, ..CommittedSplit::default() }),
+    };
+    let model = healthy().models[&ModelId::new(1)].spec.name.clone();
+    let mut whole = healthy();
+    whole.pipelines.insert("p".into(), loaded(&model, vec![1]));
+    assert_eq!(check(&whole), Ok(()));
+    finds(Invariant::C2, |s| drop(s.pipelines.insert("p".into(), loaded("nobody", vec![1]))));
+    finds(Invariant::C2, |s| drop(s.pipelines.insert("p".into(), loaded(&model, vec![1, 2]))));
+    finds(Invariant::C2, |s| drop(s.pipelines.insert("q".into(), loaded(&model, vec![1]))));
+    finds(Invariant::C2, |s| {
+        let mut taken = loaded(&model, vec![1]);
+        taken.declaration.name.clone_from(&model);
+        s.pipelines.insert(model.clone(), taken);
+    });
 }
 
 #[test]

@@ -8,12 +8,13 @@ use symphony_cluster_state::{
     KindProfile, ModelSource, ModelSpec, Moved, NodeRegistration, Operation, Outcome, PlanProposal, Traffic,
     WantedMove,
 };
+use symphony_pipeline::{DeclaredStage, InputData, PipelineDeclaration, PipelineInput, PipelineOutput};
 use symphony_types::{
     BackendId, BootId, DataType, Epoch, ModelId, NodeId, OperationId, RequestValue, Signature, SubclusterId, TensorSpec,
 };
 
 /// The labels of all commands; those of operators stand for their operations.
-pub const LABELS: [&str; 28] = [
+pub const LABELS: [&str; 31] = [
     "register_node",
     "node_down",
     "register_backend",
@@ -42,6 +43,9 @@ pub const LABELS: [&str; 28] = [
     "set_policy",
     "know_policies",
     "policy_failed",
+    "load_pipeline",
+    "unload_pipeline",
+    "set_split",
 ];
 
 /// The label of a command, which must be one of [`LABELS`]: the compiler leads here when a command or an operation is
@@ -65,7 +69,8 @@ pub fn label(command: &Command) -> &'static str {
         | Command::CancelMove { .. }
         | Command::ForgetFrontend { .. }
         | Command::KnowPolicies { .. }
-        | Command::PolicyFailed { .. } => command.label(),
+        | Command::PolicyFailed { .. }
+        | Command::SetSplit { .. } => command.label(),
         Command::Operate(operation) => match operation.action {
             Action::LoadModel(_)
             | Action::UnloadModel { .. }
@@ -77,7 +82,9 @@ pub fn label(command: &Command) -> &'static str {
             | Action::ReviewPlan { .. }
             | Action::RemoveFrontend { .. }
             | Action::RaiseLevel { .. }
-            | Action::SetPolicy { .. } => command.label(),
+            | Action::SetPolicy { .. }
+            | Action::LoadPipeline(_)
+            | Action::UnloadPipeline { .. } => command.label(),
         },
     };
     assert!(LABELS.contains(&label), "{label} is not in LABELS");
@@ -146,6 +153,35 @@ pub fn load(name: &str, subcluster: &str, kinds: &[&str]) -> Command {
 
 pub fn unload(name: &str) -> Command {
     operate(Action::UnloadModel { name: name.into() })
+}
+
+/// A pipeline whose stages ask these models one after the other: `in` to `t1` to `t2`, and so on.
+pub fn chain(name: &str, version: u64, models: &[&str]) -> PipelineDeclaration {
+    let tensor = |at: usize| if at == 0 { "in".to_owned() } else { format!("t{at}") };
+    let stage = |(at, model): (usize, &&str)| DeclaredStage {
+        name: format!("stage-{at}"),
+        model: (*model).to_owned(),
+        inputs: [("x".to_owned(), tensor(at))].into(),
+        outputs: [("x".to_owned(), tensor(at + 1))].into(),
+    };
+    let (data_type, item_shape) = (DataType::Fp32, vec![8, 8]);
+    let out = TensorSpec { name: tensor(models.len()), data_type, item_shape: item_shape.clone() };
+    PipelineDeclaration {
+        name: name.into(),
+        version,
+        slo_ns: 100_000_000,
+        value: RequestValue::ONE,
+        partial: false,
+        items_max: 8,
+        inputs: vec![PipelineInput { name: tensor(0), data: InputData::Tensor { data_type, item_shape } }],
+        outputs: vec![PipelineOutput { tensor: out, any_rows: false }],
+        stages: models.iter().enumerate().map(stage).collect(),
+        edges: vec![],
+    }
+}
+
+pub fn pipeline(name: &str, version: u64, models: &[&str]) -> Command {
+    operate(Action::LoadPipeline(chain(name, version, models)))
 }
 
 /// A split of the traffic of a model, by weights.

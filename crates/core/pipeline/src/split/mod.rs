@@ -3,6 +3,8 @@
 mod budgets;
 mod cost;
 mod dynamic;
+mod spread;
 
 pub use budgets::{Split, StageBudget, Unsplittable, even_split, split, split_options};
 pub use cost::{BatchOption, Cost, options};
+pub use spread::spread;

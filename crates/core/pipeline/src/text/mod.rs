@@ -1,6 +1,8 @@
-//! A pipeline as a file: `symphony plan split PIPELINE.toml`.
+//! Pipelines as files: `symphony plan split PIPELINE.toml`, and `pipeline.toml` beside an ensemble.
 
+mod extras;
 mod pipeline_file;
 mod pipeline_text;
 
+pub use extras::PipelineExtras;
 pub use pipeline_file::{PipelineError, PipelineFile, ReadProfile};

@@ -56,11 +56,7 @@ impl PipelineFile {
     /// # Errors
     /// If anything is unknown, missing or invalid; the message names file, key and what was expected.
     pub fn parse(file: &str, text: &str, read_profile: &ReadProfile<'_>) -> Result<Self, PipelineError> {
-        let parsed: PipelineText = toml::from_str(text).map_err(|error| {
-            let whole = error.to_string();
-            let lines: Vec<_> = whole.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-            PipelineError::Text { file: file.to_owned(), message: lines.join(" ") }
-        })?;
+        let parsed: PipelineText = toml::from_str(text).map_err(|error| text_error(file, &error))?;
         checked(parsed, read_profile).map_err(|refused| PipelineError::Value { file: file.to_owned(), refused })
     }
 }
@@ -85,11 +81,7 @@ fn checked(text: PipelineText, read_profile: &ReadProfile<'_>) -> Result<Pipelin
     }
     let value = match text.value {
         None => RequestValue::ONE,
-        Some(value) => {
-            let (min, max) = (RequestValue::MIN, RequestValue::MAX);
-            let refused = || Refused::new("value", format!("a number from {min} to {max}"), value);
-            RequestValue::from_number(value).ok_or_else(refused)?
-        }
+        Some(value) => checked_value(value)?,
     };
     let kind = text.gpu_kind.as_deref();
     let stages =
@@ -99,6 +91,24 @@ fn checked(text: PipelineText, read_profile: &ReadProfile<'_>) -> Result<Pipelin
     let name = text.name.unwrap_or_else(|| "pipeline".to_owned());
     let pipeline = Pipeline::new(PipelineSpec { name, slo, value, partial: text.partial, stages, edges })?;
     Ok(PipelineFile { pipeline, rate_rps, step, hop: Nanos::from_millis_f64(hop_ms) })
+}
+
+/// The parser's message on one line.
+pub(super) fn text_error(file: &str, error: &toml::de::Error) -> PipelineError {
+    let whole = error.to_string();
+    let lines: Vec<_> = whole.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    PipelineError::Text { file: file.to_owned(), message: lines.join(" ") }
+}
+
+pub(super) fn checked_value(value: f64) -> Result<RequestValue, Refused> {
+    let (min, max) = (RequestValue::MIN, RequestValue::MAX);
+    let refused = || Refused::new("value", format!("a number from {min} to {max}"), value);
+    RequestValue::from_number(value).ok_or_else(refused)
+}
+
+pub(super) fn checked_condition(at: usize, words: &str) -> Result<Condition, Refused> {
+    let refused = |expected| Refused::new(format!("edge.{at}.where"), expected, format!("\"{words}\""));
+    words.parse::<Condition>().map_err(refused)
 }
 
 fn above_zero(key: &str, value: f64, max: f64) -> Result<f64, Refused> {
@@ -159,13 +169,7 @@ fn checked_edge(at: usize, text: EdgeText) -> Result<EdgeSpec, Refused> {
         Some("row") => true,
         Some(other) => return Err(Refused::new(key("for_each"), "\"row\"", format!("\"{other}\""))),
     };
-    let condition = match &text.condition {
-        None => None,
-        Some(words) => {
-            let parsed = words.parse::<Condition>();
-            Some(parsed.map_err(|expected| Refused::new(key("where"), expected, format!("\"{words}\"")))?)
-        }
-    };
+    let condition = text.condition.as_deref().map(|words| checked_condition(at, words)).transpose()?;
     let gamma = text.gamma.unwrap_or(1.0);
     Ok(EdgeSpec { from: text.from, to: text.to, gamma, per_row, condition, most: text.most })
 }

@@ -148,6 +148,7 @@ impl View {
             frontends,
             models,
             traffic,
+            pipelines,
             events,
             operations,
             group,
@@ -162,6 +163,7 @@ impl View {
             && *frontends == other.frontends
             && *models == other.models
             && *traffic == other.traffic
+            && *pipelines == other.pipelines
             && *events == other.events
             && *operations == other.operations
             && *group == other.group

@@ -52,6 +52,9 @@ pub(crate) enum Described {
     /// A model, with all its versions.
     #[value(alias = "models")]
     Model,
+    /// A pipeline.
+    #[value(alias = "pipelines")]
+    Pipeline,
     /// A GPU, by its id.
     #[value(alias = "gpus")]
     Gpu,
@@ -89,6 +92,9 @@ pub(crate) enum What {
     /// Models and where they are ready.
     #[value(alias = "model")]
     Models,
+    /// Pipelines, what each stage has of the budget, and whether they are ready.
+    #[value(alias = "pipeline")]
+    Pipelines,
     /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the
     /// standard ports unless --federation names another.
     #[value(alias = "cluster")]

@@ -13,7 +13,7 @@ use symphony_types::{GpuId, Level, ModelId, Nanos, SubclusterId, VersionedName};
 use super::frontend_page::PageClient;
 use super::operation::asked;
 use super::page::Page;
-use super::{events, federation, frontend_page, ledger, plan, watch, wide};
+use super::{events, federation, frontend_page, ledger, pipeline, plan, watch, wide};
 use crate::cli::{Format, GetArgs, What};
 use crate::exit::bad_input;
 
@@ -120,6 +120,7 @@ pub(crate) type Shown = (&'static [&'static str], Vec<Vec<String>>, Value);
 pub(super) fn show(view: &View, what: What) -> Shown {
     match what {
         What::Models => models(view),
+        What::Pipelines => pipeline::show(view),
         What::Gpus => gpus(view),
         What::Subclusters => subclusters(view),
         What::Members | What::Ledger | What::Clusters => members(view),

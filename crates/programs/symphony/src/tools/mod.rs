@@ -27,6 +27,7 @@ mod pack;
 mod page;
 pub(crate) mod paper;
 mod partition;
+pub(crate) mod pipeline;
 pub(crate) mod plan;
 pub(crate) mod profile;
 mod profile_compare;

@@ -56,6 +56,7 @@ impl Page {
         // The columns by which a row is called, the one that messages have last.
         let (kind, list, columns): (_, _, &[&str]) = match what {
             What::Models => ("model", "models", &["ID", "NAME"]),
+            What::Pipelines => ("pipeline", "pipelines", &["NAME"]),
             What::Gpus => ("GPU", "gpus", &["BACKEND", "ID"]),
             What::Subclusters => ("sub-cluster", "subclusters", &["ID", "NAME"]),
             What::Members => ("process", "members", &["ID", "NAME"]),

@@ -24,7 +24,7 @@ fn more(view: &View, what: What) -> (&'static [&'static str], Vec<Vec<String>>) 
         What::Gpus => (&["DUTY", "EXECUTOR", "ADDRESS"], gpus(view)),
         What::Subclusters => (&["MODELS", "BACKENDS"], subclusters(view)),
         What::Members => (&["OTHER ADDRESSES"], members(view)),
-        What::Clusters | What::Ledger | What::Epochs | What::Events => (&[], Vec::new()),
+        What::Pipelines | What::Clusters | What::Ledger | What::Epochs | What::Events => (&[], Vec::new()),
     }
 }
 

@@ -49,8 +49,9 @@ pub(crate) fn allowed(path: &str) -> &'static [Role] {
         "ReportDrained" => &[Role::Backend, Role::Frontend],
         "Watch" | "Get" => EVERYBODY,
         "RegisterBackend" | "ReportModel" => &[Role::Backend],
-        "RegisterFrontend" | "ShareQuotas" => &[Role::Frontend],
+        "RegisterFrontend" | "ShareQuotas" | "ReportPipelines" => &[Role::Frontend],
         "LoadModel" | "UnloadModel" | "ChangeModel" | "SetTraffic" => LOADERS,
+        "LoadPipeline" | "UnloadPipeline" => OPERATORS,
         "Backup" | "SetDuty" | "ChangeReplicas" | "RemoveFrontend" | "ProposePlan" | "ReviewPlan" | "SetPolicy" => {
             OPERATORS
         }

@@ -6,6 +6,7 @@ use symphony_cluster_state::{
     Action, BackendRegistration, Command, ERROR_BYTES_MAX, FrontendRegistration, GpuOffer, HolderState, ModelSpec,
     Moved, NewReplica, PlanProposal, WantedMove,
 };
+use symphony_pipeline::PipelineDeclaration;
 use symphony_policy::{ModelPolicy, PolicySpec};
 use symphony_protocol::control as pb;
 use symphony_quotas::{Demand, TenantDemand};
@@ -97,6 +98,11 @@ pub(crate) fn check_policy(policies: &PolicyRegistry, text: &str) -> Result<(), 
 pub(crate) fn load_model(spec: Option<pb::ModelSpec>) -> Result<ModelSpec, Status> {
     let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a model"))?;
     ModelSpec::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))
+}
+
+pub(crate) fn load_pipeline(spec: Option<pb::PipelineSpec>) -> Result<PipelineDeclaration, Status> {
+    let spec = spec.ok_or_else(|| Status::invalid_argument("spec: missing; expected a pipeline"))?;
+    PipelineDeclaration::try_from(spec).map_err(|error| Status::invalid_argument(format!("spec: {error}")))
 }
 
 /// An explanation if a request with the model's SLO as deadline can never be answered in time: even one item alone on

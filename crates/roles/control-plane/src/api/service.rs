@@ -7,7 +7,8 @@ use std::time::Instant;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use symphony_cluster_state::{
-    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, Reply, SUBCLUSTERS_MAX, encode_outcome,
+    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, PIPELINES_MAX, Reply, SUBCLUSTERS_MAX,
+    encode_outcome,
 };
 use symphony_net::{ClusterLevel, PeerInfo, Role};
 use symphony_protocol::control as pb;
@@ -33,7 +34,7 @@ use crate::group::membership::Membership;
 use crate::group::propose::{Accepted, AttemptError, FORWARDED, Proposer};
 use crate::initiatives::frontend_reaper::FrontendPresence;
 use crate::metrics::Metrics;
-use crate::planning::{Ask, LEARNT_MAX, Reported, decode_learnt};
+use crate::planning::{Ask, LEARNT_MAX, LearntProfiles, MeasuredPipeline, Question, Reported, decode_learnt};
 
 /// Answers calls on the control port.
 #[derive(Clone, Debug)]
@@ -64,6 +65,17 @@ pub(crate) struct ControlService {
 impl ControlService {
     async fn propose(&self, command: Command) -> Result<Accepted, Status> {
         Ok(self.proposer.propose(&command).await?)
+    }
+
+    /// Whether the cluster's level has pipelines.
+    fn has_pipelines(&self) -> Result<(), Status> {
+        let (needed, level) = (Level::WITH_PIPELINES, self.proposer.cluster_level().written());
+        if level >= needed {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(format!(
+            "pipelines need level {needed}, and the cluster is at level {level}: symphony upgrade finish"
+        )))
     }
 
     /// Whether the caller is the member that it speaks for.
@@ -334,6 +346,59 @@ impl Control for ControlService {
             .zip(asked.slo_ns)
             .and_then(|(spec, slo_ns)| convert::too_short_slo(&ModelSpec { slo_ns, ..spec }, self.request_delays));
         Ok(Response::new(pb::ChangeModelReply { warning: warning.unwrap_or_default() }))
+    }
+
+    async fn load_pipeline(
+        &self,
+        request: Request<pb::LoadPipelineRequest>,
+    ) -> Result<Response<pb::LoadPipelineReply>, Status> {
+        self.has_pipelines()?;
+        let declaration = convert::load_pipeline(request.get_ref().spec.clone())?;
+        let (name, action) = (declaration.name.clone(), Action::LoadPipeline(declaration));
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Pipeline { epoch } = reply else { return Err(surprised(&reply)) };
+        let warning = {
+            let state = self.viewer.state.read();
+            let question = state.pipelines().get(&name).and_then(|pipeline| {
+                Question::of(&state, pipeline, &LearntProfiles::default(), MeasuredPipeline::default())
+            });
+            question.and_then(|question| question.answer().err())
+        };
+        let warning = warning.map(|why| format!("it is not ready before its budget can be split: {why}"));
+        Ok(Response::new(pb::LoadPipelineReply { epoch: epoch.get(), warning: warning.unwrap_or_default() }))
+    }
+
+    async fn unload_pipeline(
+        &self,
+        request: Request<pb::UnloadPipelineRequest>,
+    ) -> Result<Response<pb::UnloadPipelineReply>, Status> {
+        self.has_pipelines()?;
+        let action = Action::UnloadPipeline { name: request.get_ref().name.clone() };
+        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
+        let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
+        Ok(Response::new(pb::UnloadPipelineReply { epoch: epoch.get() }))
+    }
+
+    async fn report_pipelines(
+        &self,
+        request: Request<pb::ReportPipelinesRequest>,
+    ) -> Result<Response<pb::ReportPipelinesReply>, Status> {
+        let from = FrontendId::new(request.get_ref().frontend);
+        self.speaks_for(&request, Member::Frontend(from))?;
+        if let Some(leader) = self.proposer.leader_elsewhere()? {
+            // The frontend asks the next replica.
+            return Err(Status::unavailable(format!("{leader} leads the control group")));
+        }
+        let counts = request.into_inner().pipelines;
+        if counts.len() > PIPELINES_MAX {
+            let got = counts.len();
+            return Err(Status::invalid_argument(format!("{got} pipelines; expected at most {PIPELINES_MAX}")));
+        }
+        let state = self.viewer.state.read();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        reported.pipelines.take(Instant::now(), &state, from, counts.into_iter().map(Into::into));
+        drop((reported, state));
+        Ok(Response::new(pb::ReportPipelinesReply {}))
     }
 
     async fn set_traffic(

@@ -40,7 +40,8 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::UnknownFrontend { .. }
         | Refusal::UnknownSubclusterId { .. }
         | Refusal::UnknownSubcluster { .. }
-        | Refusal::NoSuchPlan { .. } => Code::NotFound,
+        | Refusal::NoSuchPlan { .. }
+        | Refusal::UnknownPipeline { .. } => Code::NotFound,
         Refusal::StaleLife { .. }
         | Refusal::WhichSubcluster { .. }
         | Refusal::ProfileMissing { .. }
@@ -57,6 +58,9 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::MoveOver { .. }
         | Refusal::PlanOutdated { .. }
         | Refusal::NodeRemoved { .. }
-        | Refusal::DiskLost { .. } => Code::FailedPrecondition,
+        | Refusal::DiskLost { .. }
+        | Refusal::PipelineUnfit { .. }
+        | Refusal::UsedByPipeline { .. }
+        | Refusal::PipelineReplaced { .. } => Code::FailedPrecondition,
     }
 }

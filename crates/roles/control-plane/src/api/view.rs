@@ -10,8 +10,8 @@ use symphony_protocol::epoch_plan_view::{
 };
 use symphony_protocol::view::{
     AdviceView, BackendView, DriftView, EventView, FleetAdviceView, FleetChoiceView, FrontendView, GpuView, HolderView,
-    KindAdviceView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView, PolicyView, SlowGpuView,
-    SubclusterView, SuccessorView, View,
+    KindAdviceView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, OperationView, PipelineView, PolicyView,
+    SlowGpuView, SubclusterView, SuccessorView, View,
 };
 use symphony_types::{GpuId, LatencyProfile, ModelId, Nanos, NodeId};
 
@@ -63,12 +63,18 @@ pub(crate) fn view(
         frontends: frontends.collect(),
         models: models.collect(),
         traffic: state.traffic().clone(),
+        pipelines: state.pipelines().iter().map(|(name, known)| (name.clone(), pipeline(known))).collect(),
         events: state.events().iter().map(event).collect(),
         operations: operations.collect(),
         group: BTreeMap::new(),
         removed_nodes: state.removed_nodes().clone(),
         plans: Vec::new(),
     }
+}
+
+fn pipeline(known: &state::LoadedPipeline) -> PipelineView {
+    let state::LoadedPipeline { declaration, epoch, split } = known.clone();
+    PipelineView { declaration, epoch, split }
 }
 
 fn event(event: &state::Event) -> EventView {

@@ -22,6 +22,7 @@ use crate::planning::problem::{EpochResult, pose};
 use crate::planning::reported::{Measured, Reported};
 use crate::planning::settings::{EpochMode, EpochSettings};
 use crate::planning::solver::Solver;
+use crate::planning::splits::Splitter;
 
 /// How often to check whether an epoch should begin.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -55,6 +56,7 @@ impl Planner {
         let began = Instant::now();
         let mut trigger = EpochTrigger::new(self.settings.trigger.clone());
         let mut members = Holds::default();
+        let mut splitter = Splitter::default();
         loop {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
@@ -63,6 +65,7 @@ impl Planner {
             };
             if !leadership.borrow().is_leader {
                 trigger = EpochTrigger::new(self.settings.trigger.clone());
+                splitter.clear();
                 self.reported.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 if let Some(Ask { answer, .. }) = asked {
                     let _ = answer.send(Err("this replica does not lead the control group any more".into()));
@@ -70,6 +73,7 @@ impl Planner {
                 continue;
             }
             let now = Instant::now();
+            self.split(now, &mut splitter).await;
             let time = |now: Instant| Time::from_nanos(u64::try_from((now - began).as_nanos()).unwrap_or(u64::MAX));
             let (measured, busy, membership) = {
                 let state = self.state.read();
@@ -104,6 +108,20 @@ impl Planner {
                 }
                 let ended = if outcome.is_ok() { Ended::Done } else { Ended::Failed };
                 trigger.ended(time(Instant::now()), ended);
+            }
+        }
+    }
+
+    /// Has the budgets of pipelines split, and the cluster agree to those that have changed. The next round makes up for
+    /// what is not agreed on.
+    async fn split(&mut self, now: Instant, splitter: &mut Splitter) {
+        let ask = || {
+            let state = self.state.read();
+            self.reported.lock().unwrap_or_else(PoisonError::into_inner).questions(now, &state)
+        };
+        for command in splitter.turn(now, ask).await {
+            if let Err(error) = self.proposer.propose(&command).await {
+                tracing::debug!(%error, "the budget of a pipeline is not split anew");
             }
         }
     }

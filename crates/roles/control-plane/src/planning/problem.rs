@@ -181,7 +181,11 @@ pub(crate) mod tests {
 
     /// A replica, and two backends of one GPU with 1000 MB in each sub-cluster.
     pub(crate) fn cluster(subclusters: &[&str]) -> ClusterState {
-        let mut state = ClusterState::default();
+        cluster_from(ClusterState::default(), subclusters)
+    }
+
+    /// The same, of a state without a history.
+    pub(crate) fn cluster_from(mut state: ClusterState, subclusters: &[&str]) -> ClusterState {
         apply(
             &mut state,
             &Command::RegisterNode(NodeRegistration {
@@ -217,6 +221,15 @@ pub(crate) mod tests {
     }
 
     fn loaded_within(state: &mut ClusterState, name: &str, subcluster: &str, slo_ns: u64) {
+        load(state, name, subcluster, slo_ns, Signature { inputs: vec![], outputs: vec![] });
+    }
+
+    /// Loads a model of 100 MB with these inputs and outputs.
+    pub(crate) fn loaded_as(state: &mut ClusterState, name: &str, subcluster: &str, signature: Signature) {
+        load(state, name, subcluster, 100_000_000, signature);
+    }
+
+    fn load(state: &mut ClusterState, name: &str, subcluster: &str, slo_ns: u64, signature: Signature) {
         let profile = KindProfile {
             latency_ns: (1..=8).map(|b| 5_000_000 + 1_000_000 * b).collect(),
             static_memory_bytes: 100 << 20,
@@ -227,7 +240,7 @@ pub(crate) mod tests {
             subcluster: subcluster.into(),
             slo_ns,
             source: ModelSource::Emulated,
-            signature: Signature { inputs: vec![], outputs: vec![] },
+            signature,
             transforms: Default::default(),
             profiles: BTreeMap::from([("gpu".to_owned(), profile)]),
             policy: Default::default(),

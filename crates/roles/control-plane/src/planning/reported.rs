@@ -13,9 +13,11 @@ use crate::config::WallClock;
 use crate::planning::last_loads::LastLoads;
 use crate::planning::learnt_profiles::LearntProfiles;
 use crate::planning::load_book::LoadBook;
+use crate::planning::pipeline_book::PipelineBook;
 use crate::planning::scaling::Scaling;
 use crate::planning::settings::EpochSettings;
 use crate::planning::slow_gpus::SlowGpuEvents;
+use crate::planning::splits::{Question, questions};
 
 /// The loads of the leads, their profile corrections, and the advice on numbers of GPUs.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Reported {
     pub(crate) scaling: Scaling,
     pub(crate) slow_gpus: SlowGpuEvents,
     pub(crate) last: LastLoads,
+    /// What frontends have counted of pipelines.
+    pub(crate) pipelines: PipelineBook,
     /// What tenants ask of frontends, under a lock of its own: many tenants take long, and loads must not wait.
     pub(crate) quotas: Arc<Mutex<QuotaBook>>,
 }
@@ -54,6 +58,7 @@ impl Reported {
             scaling: Scaling::new(settings.scaling.clone()),
             slow_gpus: SlowGpuEvents::new(wall_clock),
             last: LastLoads::default(),
+            pipelines: PipelineBook::new(settings.rate_over),
             quotas: Arc::default(),
         }
     }
@@ -78,6 +83,11 @@ impl Reported {
         Some(Measured { rates, profiles: self.learnt.clone() })
     }
 
+    /// What the splits of all pipelines follow from.
+    pub(crate) fn questions(&self, now: Instant, state: &ClusterState) -> Vec<Question> {
+        questions(now, state, &self.pipelines, &self.learnt)
+    }
+
     /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.book.clear();
@@ -85,6 +95,7 @@ impl Reported {
         self.scaling.clear();
         self.slow_gpus.clear();
         self.last.clear();
+        self.pipelines.clear();
         self.quotas.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

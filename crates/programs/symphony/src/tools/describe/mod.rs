@@ -4,6 +4,7 @@
 
 mod member;
 mod model;
+mod pipeline;
 mod place;
 mod requests;
 
@@ -25,7 +26,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> anyhow::Result<()> {
     let sample = match args.what {
         Described::Model | Described::Member => Sampler::new(&args.cluster, &args.public)?.take(Instant::now()).await?,
         // Frontends know nothing of them, and need not see a key.
-        Described::Gpu | Described::Subcluster => {
+        Described::Pipeline | Described::Gpu | Described::Subcluster => {
             Sample::of_view(Duration::ZERO, args.cluster.control()?.get(true, LOOK_WITHIN).await?)
         }
     };
@@ -41,6 +42,7 @@ pub(crate) async fn run(args: &DescribeArgs) -> anyhow::Result<()> {
 fn describe(sample: &Sample, what: Described, name: &str) -> Result<Description, String> {
     match what {
         Described::Model => model::describe(sample, name),
+        Described::Pipeline => pipeline::describe(&sample.view, name),
         Described::Gpu => place::gpu(&sample.view, name),
         Described::Subcluster => place::subcluster(&sample.view, name),
         Described::Member => member::describe(sample, name),

@@ -1,0 +1,68 @@
+//! A pipeline: its stages, what each has of the budget, and how results fan out.
+
+use symphony_pipeline::{InputData, WiredEdge};
+use symphony_protocol::view::{PipelineView, View};
+use symphony_types::VersionedName;
+
+use super::{Description, elements, value};
+use crate::cli::What;
+use crate::near::unknown;
+use crate::tools::get::show;
+use crate::tools::pipeline::{budget_ms, stage_unready, unready};
+
+/// A pipeline, by its name, with or without the version that is served.
+pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
+    let is_called = |pipeline: &&PipelineView| {
+        let own = pipeline.declaration.versioned();
+        own.name == name || own == VersionedName::parse(name)
+    };
+    let Some(pipeline) = view.pipelines.values().find(is_called) else {
+        return Err(unknown("pipeline", name, view.pipelines.keys().map(String::as_str), "symphony get pipelines"));
+    };
+    let declaration = &pipeline.declaration;
+    let split = pipeline.split.as_ref();
+    let inputs = declaration.inputs.iter().map(|input| match &input.data {
+        InputData::Picture => format!("{}: a picture", input.name),
+        InputData::Tensor { data_type, item_shape } => format!("{}: {data_type} {item_shape:?}", input.name),
+    });
+    let outputs = declaration.outputs.iter().map(|output| {
+        let (tensor, rows) = (&output.tensor, if output.any_rows { "any number of " } else { "" });
+        format!("{}: {rows}{} {:?}", tensor.name, tensor.data_type, tensor.item_shape)
+    });
+    let planned = split.map(|split| {
+        let (rate_rps, hop_ms) = (split.rate_millirps as f64 / 1000.0, split.hop().as_millis_f64());
+        format!("for {rate_rps:.1} requests per second, hops of {hop_ms:.2} ms")
+    });
+    let partial = if declaration.partial { "answers without what is lost" } else { "" };
+    let facts = vec![
+        ("state", unready(pipeline, view).unwrap_or_else(|| "ready".to_owned())),
+        ("version", declaration.version.to_string()),
+        ("SLO", format!("{} ms", declaration.slo().as_millis_f64())),
+        ("value", declaration.value.to_string()),
+        ("partial", partial.to_owned()),
+        ("inputs", inputs.collect::<Vec<_>>().join(", ")),
+        ("outputs", outputs.collect::<Vec<_>>().join(", ")),
+        ("budget split", planned.unwrap_or_default()),
+    ];
+    let ready = pipeline.readiness(view);
+    let stages = declaration.stages.iter().zip(&ready).enumerate().map(|(at, (stage, ready))| {
+        let budget = budget_ms(pipeline, at).map(|ms| format!(", {ms:.1} ms")).unwrap_or_default();
+        let state = stage_unready(ready).unwrap_or_else(|| "ready".to_owned());
+        format!("{} asks {}{budget}: {state}", stage.name, stage.model)
+    });
+    // What was loaded has been checked.
+    let wiring = declaration.validate().map(|wiring| wiring.edges).unwrap_or_default();
+    let edge = |(at, edge): (usize, &WiredEdge)| {
+        let measured = split.and_then(|split| split.gammas.get(at)).map_or(edge.spec.gamma, |gamma| gamma.get());
+        let rows = if edge.spec.per_row { ", for each row" } else { "" };
+        let condition = edge.spec.condition.as_ref().map(|condition| format!(" where {condition}"));
+        let crop = edge.crop.as_ref().map(|crop| format!(", cropped by {}", crop.boxes));
+        let (condition, crop) = (condition.unwrap_or_default(), crop.unwrap_or_default());
+        format!("{} to {}: {measured:.2} requests per result{rows}{condition}{crop}", edge.spec.from, edge.spec.to)
+    };
+    let lists = vec![("stages", stages.collect()), ("edges", wiring.iter().enumerate().map(edge).collect())];
+    let own = declaration.name.as_str();
+    let json = value("pipeline", own, &elements(show(view, What::Pipelines).2, |one| one["name"] == own));
+    let title = format!("pipeline {own}");
+    Ok(Description { title, facts, lists, json }.with_events(view, &[own]))
+}

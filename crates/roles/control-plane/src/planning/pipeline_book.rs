@@ -1,0 +1,179 @@
+//! What frontends report of pipelines to the Raft leader: rates, fan-outs, hops. Not in the log: a new Raft leader gets
+//! it again within seconds.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::ClusterState;
+use symphony_pipeline::EDGES_MAX;
+use symphony_protocol::view::PipelineCounts;
+use symphony_types::{FrontendId, Nanos};
+
+/// A frontend without a report for this long does not count.
+const SILENT_AFTER: Duration = Duration::from_secs(10);
+
+/// The least that counts: fewer results say too little of γ, and fewer hops of their time.
+const COUNTED_MIN: f64 = 50.0;
+
+/// Counts that older reports weigh less and less in.
+#[derive(Clone, Debug, Default)]
+struct Faded {
+    seconds: f64,
+    items: f64,
+    edges: Vec<(f64, f64)>,
+    hops_ns: f64,
+    hops: f64,
+}
+
+impl Faded {
+    fn take(&mut self, counts: &PipelineCounts, over: Duration) {
+        let within_s = counts.within.as_secs_f64();
+        let keep = (-within_s / over.as_secs_f64()).exp();
+        self.edges.resize(counts.edges.len(), (0.0, 0.0));
+        for number in [&mut self.seconds, &mut self.items, &mut self.hops_ns, &mut self.hops] {
+            *number *= keep;
+        }
+        self.seconds += within_s;
+        self.items += counts.items as f64;
+        self.hops_ns += counts.hops.get() as f64;
+        self.hops += counts.hop_count as f64;
+        for (faded, &(results, led_to)) in self.edges.iter_mut().zip(&counts.edges) {
+            *faded = (faded.0 * keep + results as f64, faded.1 * keep + led_to as f64);
+        }
+    }
+}
+
+/// One frontend's reports on one version of a pipeline.
+#[derive(Clone, Debug)]
+struct Counted {
+    version: u64,
+    reported: Instant,
+    faded: Faded,
+}
+
+/// What is measured of a pipeline, over all frontends.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct MeasuredPipeline {
+    /// Items per second; none before a frontend has reported.
+    pub(crate) rate_rps: Option<f64>,
+    /// γ by edge; not a number where too little is known.
+    pub(crate) gammas: Vec<f64>,
+    /// The mean time of a hop; none where too little is known.
+    pub(crate) hop: Option<Nanos>,
+}
+
+/// The reports of all frontends.
+#[derive(Clone, Debug)]
+pub(crate) struct PipelineBook {
+    over: Duration,
+    counted: BTreeMap<String, BTreeMap<FrontendId, Counted>>,
+}
+
+impl PipelineBook {
+    /// Counts are averages over about `over`.
+    pub(crate) const fn new(over: Duration) -> Self {
+        Self { over, counted: BTreeMap::new() }
+    }
+
+    /// Takes a frontend's report. What it says of other pipelines, or of another version than the one served, is
+    /// ignored.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        state: &ClusterState,
+        from: FrontendId,
+        reported: impl IntoIterator<Item = (String, PipelineCounts)>,
+    ) {
+        let known = |name: &str| state.pipelines().get(name).map(|pipeline| pipeline.declaration.version);
+        self.counted.retain(|name, _| known(name).is_some());
+        for (name, counts) in reported {
+            let is_served = known(&name) == Some(counts.version);
+            if !is_served || counts.within == Nanos::ZERO || counts.edges.len() > EDGES_MAX {
+                continue;
+            }
+            let by_frontend = self.counted.entry(name).or_default();
+            by_frontend.retain(|_, counted| now.saturating_duration_since(counted.reported) < SILENT_AFTER);
+            let fresh = || Counted { version: counts.version, reported: now, faded: Faded::default() };
+            let counted = by_frontend.entry(from).or_insert_with(fresh);
+            if counted.version != counts.version {
+                *counted = fresh();
+            }
+            counted.reported = now;
+            counted.faded.take(&counts, self.over);
+        }
+    }
+
+    /// What is measured of a version of a pipeline.
+    pub(crate) fn measured(&self, now: Instant, name: &str, version: u64, edges: usize) -> MeasuredPipeline {
+        let counts = |counted: &&Counted| {
+            counted.version == version && now.saturating_duration_since(counted.reported) < SILENT_AFTER
+        };
+        let counted: Vec<_> = self.counted.get(name).into_iter().flatten().map(|(_, counted)| counted).collect();
+        let counted: Vec<&Faded> = counted.into_iter().filter(counts).map(|counted| &counted.faded).collect();
+        let rates = counted.iter().filter(|faded| faded.seconds > 0.0).map(|faded| faded.items / faded.seconds);
+        let gamma = |edge: usize| {
+            let pairs = counted.iter().filter_map(|faded| faded.edges.get(edge));
+            let (results, led_to) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+            if results >= COUNTED_MIN { led_to / results } else { f64::NAN }
+        };
+        let (hops, hops_ns) = counted.iter().fold((0.0, 0.0), |sum, one| (sum.0 + one.hops, sum.1 + one.hops_ns));
+        MeasuredPipeline {
+            rate_rps: rates.reduce(|one, other| one + other),
+            gammas: (0..edges).map(gamma).collect(),
+            hop: (hops >= COUNTED_MIN).then(|| Nanos::new((hops_ns / hops) as u64)),
+        }
+    }
+
+    /// Forgets all: another replica leads the group.
+    pub(crate) fn clear(&mut self) {
+        self.counted.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::planning::splits::tests::with_pipeline;
+
+    fn counts(items: u64, led_to: u64) -> PipelineCounts {
+        PipelineCounts {
+            version: 1,
+            within: Nanos::from_millis(1000),
+            items,
+            edges: vec![(items, led_to)],
+            hops: Nanos::from_millis(items),
+            hop_count: items,
+        }
+    }
+
+    #[test]
+    fn frontends_add_up_averages_follow_and_who_is_silent_does_not_count() {
+        let state = with_pipeline();
+        let mut book = PipelineBook::new(Duration::from_secs(5));
+        let start = Instant::now();
+        let at = |second| start + Duration::from_secs(second);
+        let nothing = book.measured(start, "p", 1, 1);
+        assert!(nothing.rate_rps.is_none() && nothing.hop.is_none() && nothing.gammas[0].is_nan());
+        for second in 0..20 {
+            for frontend in [1, 2] {
+                let said = [("p".to_owned(), counts(100, 150)), ("other".to_owned(), counts(1, 1))];
+                book.take(at(second), &state, FrontendId::new(frontend), said);
+            }
+        }
+        let measured = book.measured(at(20), "p", 1, 1);
+        assert_eq!((measured.rate_rps, measured.hop), (Some(200.0), Some(Nanos::from_millis(1))));
+        assert!((measured.gammas[0] - 1.5).abs() < 1e-9, "{measured:?}");
+        assert_eq!(book.counted.len(), 1, "nobody serves the other one");
+        // One is silent; the other finds twice as much.
+        for second in 20..40 {
+            book.take(at(second), &state, FrontendId::new(1), [("p".to_owned(), counts(100, 300))]);
+        }
+        let measured = book.measured(at(40), "p", 1, 1);
+        assert!((99.0..101.0).contains(&measured.rate_rps.unwrap()), "{measured:?}");
+        assert!((2.9..=3.0).contains(&measured.gammas[0]), "{measured:?}");
+        let absurd = PipelineCounts { version: 2, ..counts(9, 9) };
+        book.take(at(40), &state, FrontendId::new(3), [("p".to_owned(), absurd)]);
+        assert_eq!(book.measured(at(40), "p", 1, 1), measured, "that version is not served");
+        assert!(book.measured(at(60), "p", 1, 1).rate_rps.is_none());
+    }
+}

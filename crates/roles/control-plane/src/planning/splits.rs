@@ -1,0 +1,298 @@
+//! Splits the budgets of pipelines while this replica leads the control group: by the measured rates, fan-outs, hops
+//! and batch latencies, and anew when these have changed the budgets by more than a bound.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use symphony_cluster_state::{ClusterState, Command, LoadedPipeline};
+use symphony_pipeline::{CommittedSplit, Cost, DeclaredStage, PipelineDeclaration, split, spread};
+use symphony_types::{Finite, LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName};
+use tokio::task::JoinHandle;
+
+use crate::planning::learnt_profiles::LearntProfiles;
+use crate::planning::pipeline_book::{MeasuredPipeline, PipelineBook};
+
+/// How often all pipelines are looked at: a γ that doubles is noticed well within an epoch.
+const SPLIT_EVERY: Duration = Duration::from_secs(2);
+
+/// The part of the SLO by which a stage's budget must have changed for a new split: each one is an entry of the log,
+/// and less than this moves no batch size that matters.
+const CHANGE_MIN: f64 = 0.02;
+
+/// Steps of the time grid: a split of 32 stages takes some milliseconds.
+const STEPS: u32 = 1000;
+
+/// Assumed until frontends have measured it: two frames and a turn of a lead (docs/concepts/request-path.md).
+const HOP: Nanos = Nanos::from_micros(300);
+
+/// The rate that is planned for until more is measured; batches need company, of which one request a second has none.
+const RATE_RPS: f64 = 1.0;
+
+/// A pipeline, and everything that its split follows from.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    declaration: PipelineDeclaration,
+    /// The latencies of each stage's model.
+    profiles: Vec<LatencyProfile>,
+    measured: MeasuredPipeline,
+    committed: Option<CommittedSplit>,
+}
+
+impl Question {
+    /// None if a stage's model has no profile for a GPU that would run it.
+    pub(crate) fn of(
+        state: &ClusterState,
+        pipeline: &LoadedPipeline,
+        learnt: &LearntProfiles,
+        measured: MeasuredPipeline,
+    ) -> Option<Self> {
+        let declaration = pipeline.declaration.clone();
+        let profile = |stage: &DeclaredStage| stage_profile(state, stage, learnt);
+        let profiles = declaration.stages.iter().map(profile).collect::<Option<_>>()?;
+        Some(Self { declaration, profiles, measured, committed: pipeline.split.clone() })
+    }
+
+    /// The split.
+    ///
+    /// # Errors
+    /// If the SLO cannot be met: which path is too long, and by how much.
+    pub(crate) fn answer(&self) -> Result<CommittedSplit, String> {
+        let given = self.declaration.pipeline(self.profiles.clone()).map_err(|refused| refused.to_string())?;
+        let pipeline = given.with_gammas(&self.measured.gammas);
+        let hop = self.measured.hop.unwrap_or(HOP);
+        let rate_rps = self.measured.rate_rps.unwrap_or(0.0).max(RATE_RPS);
+        let step = pipeline.slo().divided_by(STEPS).max(Nanos::new(1));
+        let found = split(&pipeline, rate_rps, Cost::Deferred, step, hop).map_err(|error| error.to_string())?;
+        let gammas = pipeline.edges().iter().map(|edge| Finite::try_from(edge.gamma)).collect::<Result<_, _>>();
+        let budgets = spread(&pipeline, &found, rate_rps, Cost::Deferred, hop);
+        Ok(CommittedSplit {
+            budgets_ns: budgets.iter().map(|budget| budget.get()).collect(),
+            hop_ns: hop.get(),
+            gammas: gammas.map_err(|error| error.to_string())?,
+            rate_millirps: (rate_rps * 1000.0) as u64,
+        })
+    }
+
+    /// The command that makes the cluster agree to a split, if it differs enough from what is agreed on.
+    fn command(&self, found: CommittedSplit) -> Option<Command> {
+        let slo_ns = self.declaration.slo_ns as f64;
+        let is_new = self.committed.as_ref().is_none_or(|known| {
+            let pairs = known.budgets_ns.iter().zip(&found.budgets_ns);
+            pairs.into_iter().any(|(&before, &after)| before.abs_diff(after) as f64 > CHANGE_MIN * slo_ns)
+        });
+        let (pipeline, version) = (self.declaration.name.clone(), self.declaration.version);
+        is_new.then_some(Command::SetSplit { pipeline, version, split: found })
+    }
+}
+
+/// The latencies of the model that answers a stage, as measured: of its newest version, on the slowest kind of GPU that
+/// its sub-cluster has. A stage whose requests may go to either kind must be done on both.
+fn stage_profile(state: &ClusterState, stage: &DeclaredStage, learnt: &LearntProfiles) -> Option<LatencyProfile> {
+    let versions = state.models().iter().filter(|(_, model)| stage.asks(&model.spec.name));
+    let (&id, model) = versions.max_by_key(|(_, model)| VersionedName::parse(&model.spec.name).version)?;
+    let there = kinds(state, model.subcluster);
+    let profiled = model.spec.profiles.iter();
+    let here = |(kind, _): &(&String, &symphony_cluster_state::KindProfile)| there.contains(kind.as_str());
+    let profiles: Vec<_> = match profiled.clone().any(|one| here(&one)) {
+        true => profiled.filter(here).filter_map(|(kind, profile)| as_measured(id, kind, profile, learnt)).collect(),
+        // Before the first backend comes.
+        false => profiled.filter_map(|(kind, profile)| as_measured(id, kind, profile, learnt)).collect(),
+    };
+    let batch_max = profiles.iter().map(LatencyProfile::batch_max).min()?;
+    let slowest = |batch: u32| profiles.iter().map(|profile| profile.latency(batch)).max().unwrap_or(Nanos::ZERO);
+    let table: Vec<_> = (1..=batch_max).map(slowest).collect();
+    LatencyProfile::from_table(&table).ok()
+}
+
+fn as_measured(
+    id: ModelId,
+    kind: &str,
+    profile: &symphony_cluster_state::KindProfile,
+    learnt: &LearntProfiles,
+) -> Option<LatencyProfile> {
+    let table: Vec<_> = profile.latency_ns.iter().map(|&ns| Nanos::new(ns)).collect();
+    Some(learnt.measured(id, kind, LatencyProfile::from_table(&table).ok()?))
+}
+
+fn kinds(state: &ClusterState, subcluster: SubclusterId) -> BTreeSet<&str> {
+    state.gpus_of(subcluster).map(|gpu| gpu.kind.as_str()).collect()
+}
+
+/// The questions of all pipelines.
+pub(crate) fn questions(
+    now: Instant,
+    state: &ClusterState,
+    book: &PipelineBook,
+    learnt: &LearntProfiles,
+) -> Vec<Question> {
+    let question = |(name, pipeline): (&String, &LoadedPipeline)| {
+        let declaration = &pipeline.declaration;
+        // As it was checked when it was loaded.
+        let edges = declaration.validate().ok()?.edges.len();
+        Question::of(state, pipeline, learnt, book.measured(now, name, declaration.version, edges))
+    };
+    state.pipelines().iter().filter_map(question).collect()
+}
+
+/// The answers that the cluster is to agree to, and the pipelines whose SLO cannot be met.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    pub(crate) commands: Vec<Command>,
+    pub(crate) unmet: BTreeMap<String, String>,
+}
+
+fn answers(questions: &[Question]) -> Answers {
+    let mut answers = Answers::default();
+    for question in questions {
+        match question.answer() {
+            Ok(found) => answers.commands.extend(question.command(found)),
+            Err(why) => drop(answers.unmet.insert(question.declaration.name.clone(), why)),
+        }
+    }
+    answers
+}
+
+/// Has all pipelines split now and then, on a thread of its own: the loop has other things to do.
+#[derive(Debug, Default)]
+pub(crate) struct Splitter {
+    last: Option<Instant>,
+    running: Option<JoinHandle<Answers>>,
+    /// Those that could not be split last time: each is told once.
+    unmet: BTreeMap<String, String>,
+}
+
+impl Splitter {
+    /// Another replica leads the group, or this one does again.
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Begins the next round if it is due, or takes the answers of the one before. `ask` gathers the questions.
+    pub(crate) async fn turn(&mut self, now: Instant, ask: impl FnOnce() -> Vec<Question>) -> Vec<Command> {
+        if let Some(running) = self.running.take_if(|running| running.is_finished()) {
+            return match running.await {
+                Ok(Answers { commands, unmet }) => {
+                    for (name, why) in unmet.iter().filter(|(name, _)| !self.unmet.contains_key(*name)) {
+                        tracing::warn!(pipeline = name.as_str(), "its budget cannot be split: {why}");
+                    }
+                    self.unmet = unmet;
+                    commands
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the budgets of pipelines were not split");
+                    Vec::new()
+                }
+            };
+        }
+        let is_due = self.last.is_none_or(|last| now.saturating_duration_since(last) >= SPLIT_EVERY);
+        if is_due && self.running.is_none() {
+            self.last = Some(now);
+            let questions = ask();
+            if !questions.is_empty() {
+                self.running = Some(tokio::task::spawn_blocking(move || answers(&questions)));
+            }
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use symphony_cluster_state::{Action, Operation};
+    use symphony_pipeline::{DeclaredEdge, InputData, PipelineInput, PipelineOutput};
+    use symphony_types::{DataType, Level, OperationId, RequestValue, Signature, TensorSpec};
+
+    use super::*;
+    use crate::planning::problem::tests::{cluster_from, loaded_as};
+
+    fn tensor(name: &str, item_shape: &[u32]) -> TensorSpec {
+        TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: item_shape.to_vec() }
+    }
+
+    /// Two stages: `a` gives sixteen rows, for each of which `b` is asked.
+    fn declaration() -> PipelineDeclaration {
+        let names = |one: &str, other: &str| BTreeMap::from([(one.to_owned(), other.to_owned())]);
+        let stage = |name: &str, from: &str, to: &str| DeclaredStage {
+            name: name.into(),
+            model: name.into(),
+            inputs: names("x", from),
+            outputs: names("y", to),
+        };
+        let data = InputData::Tensor { data_type: DataType::Fp32, item_shape: vec![4] };
+        PipelineDeclaration {
+            name: "p".into(),
+            version: 1,
+            slo_ns: 100_000_000,
+            value: RequestValue::ONE,
+            partial: false,
+            items_max: 1,
+            inputs: vec![PipelineInput { name: "in".into(), data }],
+            outputs: vec![PipelineOutput { tensor: tensor("out", &[4]), any_rows: true }],
+            stages: vec![stage("a", "in", "mid"), stage("b", "mid", "out")],
+            edges: vec![DeclaredEdge {
+                from: "a".into(),
+                to: "b".into(),
+                gamma: Finite::try_from(2.0).unwrap(),
+                for_each: true,
+                condition: None,
+                most: None,
+                crop: None,
+            }],
+        }
+    }
+
+    /// A cluster with that pipeline.
+    pub(crate) fn with_pipeline() -> ClusterState {
+        let mut state = ClusterState::default();
+        state.found_at(Level::WITH_PIPELINES);
+        let mut state = cluster_from(state, &["left"]);
+        let signature =
+            |from: &[u32], to: &[u32]| Signature { inputs: vec![tensor("x", from)], outputs: vec![tensor("y", to)] };
+        loaded_as(&mut state, "a", "left", signature(&[4], &[16, 4]));
+        loaded_as(&mut state, "b", "left", signature(&[4], &[4]));
+        let (id, actor) = (OperationId::new(state.applied_index().into()), "operator/ann".to_owned());
+        let action = Action::LoadPipeline(declaration());
+        let command = Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action });
+        let outcome = state.apply(state.applied_index() + 1, &command).outcome;
+        assert!(outcome.is_ok(), "{outcome:?}");
+        state
+    }
+
+    fn question(state: &ClusterState, measured: MeasuredPipeline) -> Question {
+        Question::of(state, &state.pipelines()["p"], &LearntProfiles::default(), measured).unwrap()
+    }
+
+    #[test]
+    fn a_pipeline_is_split_when_it_comes_and_again_when_it_has_changed_much() {
+        let mut state = with_pipeline();
+        let first = question(&state, MeasuredPipeline::default()).answer().unwrap();
+        assert_eq!(first.hop(), HOP);
+        let budgets: u64 = first.budgets_ns.iter().sum();
+        assert!(budgets + HOP.get() <= 100_000_000 && budgets > 95_000_000, "{first:?}");
+        let command = question(&state, MeasuredPipeline::default()).command(first.clone()).unwrap();
+        let outcome = state.apply(state.applied_index() + 1, &command).outcome;
+        assert!(outcome.is_ok(), "{outcome:?}");
+        assert_eq!(state.pipelines()["p"].split, Some(first.clone()));
+
+        assert_eq!(question(&state, MeasuredPipeline::default()).command(first.clone()), None, "nothing has changed");
+        // Ten thousand requests a second, each for sixteen rows.
+        let busy = MeasuredPipeline { rate_rps: Some(1e4), gammas: vec![16.0], hop: Some(Nanos::from_millis(1)) };
+        let asked = question(&state, busy);
+        let second = asked.answer().unwrap();
+        assert_eq!((second.gammas[0].get(), second.rate_millirps), (16.0, 10_000_000));
+        // Whatever the rate, what no batch needs is spread in proportion: 6 to 6 ms, then 13.8 to 14.1 with the hop.
+        let is_far = (0..2).any(|at| first.budgets_ns[at].abs_diff(second.budgets_ns[at]) > 2_000_000);
+        assert_eq!(asked.command(second.clone()).is_some(), is_far);
+        let far = CommittedSplit { budgets_ns: vec![20_000_000, 70_000_000], ..second };
+        assert!(asked.command(far).is_some(), "that is another division");
+    }
+
+    #[test]
+    fn an_slo_that_no_split_meets_is_told_with_its_path() {
+        let state = with_pipeline();
+        let mut short = question(&state, MeasuredPipeline::default());
+        short.declaration.slo_ns = 5_000_000;
+        let Answers { commands, unmet } = answers(&[short]);
+        assert!(commands.is_empty() && unmet["p"].contains("a → b"), "{unmet:?}");
+    }
+}
