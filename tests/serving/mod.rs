@@ -7,6 +7,7 @@ mod live_and_simulated;
 mod load_protocols;
 mod native_client;
 mod pictures;
+mod pipelines;
 mod policies;
 mod repository;
 mod repository_pictures;

@@ -16,7 +16,9 @@ mod traces;
 
 pub use cluster::{backup, command, log_entry, snapshot, view};
 pub use federation::{federation_answer, federation_command, federation_messages, federation_snapshot};
-pub use files::{batch_sizes, config, digits_signature, model_config, policy, profile, scenario, tenants, transforms};
+pub use files::{
+    batch_sizes, config, digits_signature, model_config, pipeline, policy, profile, scenario, tenants, transforms,
+};
 pub use frames::{frames, rdma, ring};
 pub use models::onnx_model;
 pub use problems::{fleet, sessions};
@@ -46,7 +48,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// All of them.
-pub const ALL: [Entry; 35] = [
+pub const ALL: [Entry; 36] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -59,6 +61,7 @@ pub const ALL: [Entry; 35] = [
     Entry { name: "profile", run: profile, seeds: files::profile_seeds },
     Entry { name: "batch_sizes", run: batch_sizes, seeds: files::batch_sizes_seeds },
     Entry { name: "model_config", run: model_config, seeds: files::model_config_seeds },
+    Entry { name: "pipeline", run: pipeline, seeds: files::pipeline_seeds },
     Entry { name: "transforms", run: transforms, seeds: files::transforms_seeds },
     Entry { name: "grpc_infer", run: grpc_infer, seeds: requests::grpc_infer_seeds },
     Entry { name: "rest_infer", run: rest_infer, seeds: requests::rest_infer_seeds },

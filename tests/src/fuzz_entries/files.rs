@@ -6,7 +6,7 @@ use symphony_config::{KeyHash, NodeConfig, Role, TenantsFile};
 use symphony_executor::profile::ProfileFile;
 use symphony_executor::{BatchSizes, digits};
 use symphony_policy::{ModelPolicy, PolicySpec};
-use symphony_repository::{ModelConfig, parse_labels, parse_transforms};
+use symphony_repository::{ModelConfig, parse_labels, parse_pipeline, parse_transforms};
 use symphony_types::{
     DataType, LABEL_BYTES_MAX, LABELS_BYTES_MAX, LatencyProfile, Nanos, PROFILE_BATCH_MAX, Signature, TENANTS_MAX,
     TensorSpec, is_name,
@@ -139,6 +139,17 @@ pub fn model_config(bytes: &[u8]) {
     }
 }
 
+/// A pipeline's configuration in a repository, and what is beside it.
+pub fn pipeline(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let (config, extras) = text.split_once('\u{1e}').unwrap_or((&text, "slo_ms = 50.0"));
+    let (path, beside) = (Path::new("fuzz.pbtxt"), Path::new("fuzz.toml"));
+    match parse_pipeline("canvas", (path, config), (beside, extras), &[1].into()) {
+        Ok(read) => assert!(read.declaration.validate().is_ok()),
+        Err(error) => assert!(error.to_string().contains("fuzz.") || error.to_string().contains("`canvas`")),
+    }
+}
+
 /// What frontends do for a model's clients: pictures and labels, or labels alone, one in each line.
 pub fn transforms(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
@@ -179,6 +190,16 @@ pub(super) fn model_config_seeds() -> Vec<Vec<u8>> {
     [sample.to_owned(), format!("{sample} {batching}"), format!("{least} {reshape}"), nested]
         .map(String::into_bytes)
         .into()
+}
+
+pub(super) fn pipeline_seeds() -> Vec<Vec<u8>> {
+    let config = "platform: \"ensemble\" max_batch_size: 1 input { name: \"P\" data_type: TYPE_STRING dims: 1 } \
+         output { name: \"L\" data_type: TYPE_INT64 dims: -1 } ensemble_scheduling { step [ \
+         { model_name: \"detect\" input_map { key: \"canvas\" value: \"P\" } }, \
+         { model_name: \"digits\" model_version: -1 input_map { key: \"x\" value: \"P\" } output_map { key: \"y\" value: \"L\" } } ] }";
+    let extras = "slo_ms = 200.0\npartial = true\n[[edge]]\nfrom = \"detect\"\nto = \"digits\"\nfor_each = \"row\"\n\
+                  where = \"scores > 0.5\"\ncrop = \"boxes\"\nmost = 8\ngamma = 3.0\n";
+    vec![config.to_owned().into_bytes(), format!("{config}\u{1e}{extras}").into_bytes()]
 }
 
 pub(super) fn scenario_seeds() -> Vec<Vec<u8>> {

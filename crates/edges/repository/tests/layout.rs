@@ -1,5 +1,7 @@
 //! Repositories on disk: folders, versions, profiles, and what is missing in them.
 
+mod pipelines;
+
 use std::fs;
 use std::path::Path;
 

@@ -7,8 +7,8 @@ use std::time::Instant;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use symphony_cluster_state::{
-    Action, Command, GPUS_MAX, MODELS_MAX, ModelSpec, Operation, Outcome, PIPELINES_MAX, Reply, SUBCLUSTERS_MAX,
-    encode_outcome,
+    Action, Command, GPUS_MAX, LoadedPipeline, MODELS_MAX, ModelSpec, Operation, Outcome, PIPELINES_MAX, Reply,
+    SUBCLUSTERS_MAX, encode_outcome,
 };
 use symphony_net::{ClusterLevel, PeerInfo, Role};
 use symphony_protocol::control as pb;
@@ -354,16 +354,16 @@ impl Control for ControlService {
     ) -> Result<Response<pb::LoadPipelineReply>, Status> {
         self.has_pipelines()?;
         let declaration = convert::load_pipeline(request.get_ref().spec.clone())?;
-        let (name, action) = (declaration.name.clone(), Action::LoadPipeline(declaration));
+        let action = Action::LoadPipeline(declaration.clone());
         let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
         let Reply::Pipeline { epoch } = reply else { return Err(surprised(&reply)) };
-        let warning = {
+        // This replica may not have it yet, but has its models.
+        let loaded = LoadedPipeline { declaration, epoch, split: None };
+        let question = {
             let state = self.viewer.state.read();
-            let question = state.pipelines().get(&name).and_then(|pipeline| {
-                Question::of(&state, pipeline, &LearntProfiles::default(), MeasuredPipeline::default())
-            });
-            question.and_then(|question| question.answer().err())
+            Question::of(&state, &loaded, &LearntProfiles::default(), MeasuredPipeline::default())
         };
+        let warning = question.and_then(|question| question.answer().err());
         let warning = warning.map(|why| format!("it is not ready before its budget can be split: {why}"));
         Ok(Response::new(pb::LoadPipelineReply { epoch: epoch.get(), warning: warning.unwrap_or_default() }))
     }
