@@ -150,8 +150,8 @@ impl ClusterState {
     /// Whether a model can be unloaded: each stage that asks it has another one.
     pub(crate) fn check_pipelines_spare(&self, loaded_as: &str) -> Result<(), Refusal> {
         let is_last = |stage: &DeclaredStage| {
-            let others = self.models.values().map(|loaded| &loaded.spec.name).filter(|name| *name != loaded_as);
-            stage.asks(loaded_as) && !others.into_iter().any(|name| stage.asks(name))
+            let mut others = self.models.values().map(|loaded| &loaded.spec.name).filter(|name| *name != loaded_as);
+            stage.asks(loaded_as) && !others.any(|name| stage.asks(name))
         };
         match self.pipelines.iter().find(|(_, known)| known.declaration.stages.iter().any(is_last)) {
             Some((pipeline, _)) => {
@@ -183,8 +183,9 @@ impl ClusterState {
                 return Some(format!("pipeline {name} asks model {}, which is not loaded", stage.model));
             }
             let budgets = known.split.as_ref().map(|split| split.budgets_ns.len());
-            (budgets.is_some_and(|budgets| budgets != declaration.stages.len()))
-                .then(|| format!("pipeline {name} has {budgets:?} budgets for {} stages", declaration.stages.len()))
+            let stages = declaration.stages.len();
+            let others = budgets.filter(|&budgets| budgets != stages);
+            others.map(|budgets| format!("pipeline {name} has {budgets} budgets for {stages} stages"))
         })
     }
 }

@@ -148,7 +148,8 @@ mod tests {
     fn steps_of_an_ensemble_are_read_and_their_unknown_fields_are_not() {
         let steps = "step [ { model_name: \"a\" model_version: -1 input_map { key: \"x\" value: \"y\" } } ]";
         let read = read(&format!("platform: \"ensemble\"\nensemble_scheduling {{ {steps} }}")).unwrap();
-        let step = &read.ensemble_scheduling.unwrap().step[0];
+        let ensemble = read.ensemble_scheduling.unwrap();
+        let step = &ensemble.step[0];
         assert_eq!((step.model_name.as_str(), step.model_version, step.input_map.len()), ("a", -1, 1));
         let (line, problem) = refusal("ensemble_scheduling {\n step { model_namespace: \"n\" } }");
         assert!(line == 2 && problem.contains("expected one of model_name, model_version"), "{line}: {problem}");

@@ -23,7 +23,7 @@ pub(crate) mod unreported;
 pub(crate) use external_scaler::ScalerService;
 pub(crate) use fleet_advice::FleetAdvice;
 pub use fleet_advice::FleetSettings;
-pub(crate) use learnt_profiles::{LEARNT_MAX, decode_learnt};
+pub(crate) use learnt_profiles::{LEARNT_MAX, LearntProfiles, decode_learnt};
 pub use load_reports::LoadReports;
 pub(crate) use pipeline_book::MeasuredPipeline;
 pub(crate) use planner::{Ask, Planner};

@@ -77,8 +77,8 @@ impl Question {
     fn command(&self, found: CommittedSplit) -> Option<Command> {
         let slo_ns = self.declaration.slo_ns as f64;
         let is_new = self.committed.as_ref().is_none_or(|known| {
-            let pairs = known.budgets_ns.iter().zip(&found.budgets_ns);
-            pairs.into_iter().any(|(&before, &after)| before.abs_diff(after) as f64 > CHANGE_MIN * slo_ns)
+            let mut pairs = known.budgets_ns.iter().zip(&found.budgets_ns);
+            pairs.any(|(&before, &after)| before.abs_diff(after) as f64 > CHANGE_MIN * slo_ns)
         });
         let (pipeline, version) = (self.declaration.name.clone(), self.declaration.version);
         is_new.then_some(Command::SetSplit { pipeline, version, split: found })
