@@ -213,7 +213,8 @@ impl Decoders {
             let items = work.await.map_err(|_| failed("the decoder gave up".to_owned()))?;
             let items = items.map_err(|error| failed(error.to_string()))?;
             let whole = Bytes::from_owner(Counted { payload: items, _memory: memory });
-            Ok((0..count).map(|at| whole.slice(at * item_bytes..(at + 1) * item_bytes)).collect())
+            let items = (0..count).map(|at| whole.slice(at * item_bytes..(at + 1) * item_bytes));
+            Ok::<Vec<Bytes>, InferError>(items.collect())
         })
     }
 }

@@ -325,7 +325,7 @@ impl InferenceService for FakeService {
                 answer.payload = (0..request.items).flat_map(|_| item).flat_map(f32::to_le_bytes).collect();
             }
             "rows" => {
-                answer.payload = [&answer.payload[..], b"\x07\x09"].concat().into();
+                answer.payload = [&answer.payload[..], &b"\x07\x09"[..]].concat().into();
                 let outputs = vec![
                     OutputRows { count: request.items, places: None },
                     OutputRows { count: 2, places: Some("0.1,0.4".to_owned()) },

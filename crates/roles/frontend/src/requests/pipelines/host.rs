@@ -293,7 +293,10 @@ impl<'a> Host<'a> {
         model: &Arc<ModelInfo>,
     ) -> Result<Vec<StageInput>, InferError> {
         let rows = ask.rows as usize;
-        let bytes = ASK_BYTES + model.signature.input_item_bytes() + model.signature.output_item_bytes();
+        // Where pictures and regions are decoded, they are counted, too.
+        let has_picture = self.pipeline.wiring.stages[ask.stage].picture.is_some();
+        let input_bytes = if has_picture { 0 } else { model.signature.input_item_bytes() };
+        let bytes = ASK_BYTES + input_bytes + model.signature.output_item_bytes();
         self.memory.push(self.inner.decoders.reserve(rows.saturating_mul(bytes))?);
         let regions = match self.pipeline.wiring.stages[ask.stage].cropped_by {
             Some(edge) => Some(self.regions(item, rows, edge, feeds, model)?),
