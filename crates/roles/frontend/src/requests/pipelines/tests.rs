@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use symphony_pipeline::{
-    Action, Ask, AskId, CommittedSplit, Condition, DeclaredEdge, DeclaredStage, Event, InputData, PipelineDeclaration,
-    PipelineInput, PipelineOutput, PipelineRun, RunCheck,
+    Action, Ask, AskId, BoxUnit, CommittedSplit, Condition, Crop, DeclaredEdge, DeclaredStage, Event, InputData,
+    PipelineDeclaration, PipelineInput, PipelineOutput, PipelineRun, RunCheck,
 };
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::FederationView;
@@ -24,6 +24,7 @@ use crate::oip::{
     Caller, InferAnswer, InferError, InferRequest, ModelState, PipelineAnswer, Receipt, RequestContext,
     RequestedDeadline, Timeliness,
 };
+use crate::pictures::test_pictures::{cut_off, model as of_pictures, picture, pictures};
 use crate::requests::request_table::{Ending, RequestTable};
 use crate::requests::tests::{frontend, view};
 
@@ -231,6 +232,61 @@ async fn a_partial_pipeline_answers_without_what_was_lost() {
     let pipeline = said.pipeline.unwrap();
     assert_eq!((pipeline.is_partial, pipeline.outputs[1].places.as_deref()), (true, Some("0.2")));
     assert_eq!(&said.payload[..], b"\x09\x01\x075");
+}
+
+/// The same pipeline of pictures of four grey pixels: each box is a region of two.
+fn picture_view() -> View {
+    let mut view = pipeline_view(false);
+    let declared = &mut view.pipelines.get_mut("p").unwrap().declaration;
+    declared.inputs[0].data = InputData::Picture;
+    declared.outputs.remove(0);
+    let stages = declared.stages.iter_mut();
+    stages.for_each(|stage| stage.inputs = [("x".to_owned(), "x".to_owned())].into());
+    declared.stages[0].outputs.clear();
+    let edge = &mut declared.edges[0];
+    (edge.condition, edge.crop) = (None, Some(Crop { boxes: "boxes".into(), unit: BoxUnit::Pixel }));
+    for (id, width) in [(4, 4), (5, 2)] {
+        let spec = &mut view.models.get_mut(&ModelId::new(id)).unwrap().spec;
+        let like = of_pictures(width, 0, 0);
+        (spec.signature.inputs, spec.transforms) = (like.signature.inputs, like.transforms);
+    }
+    view.models.get_mut(&ModelId::new(4)).unwrap().spec.signature.outputs = vec![tensor("boxes", &[3, 4])];
+    view
+}
+
+async fn input(table: &RequestTable, sequence: u64) -> Bytes {
+    loop {
+        match table.payload(sequence) {
+            Some(payload) => return payload,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn boxes_become_regions_of_the_clients_picture() {
+    let frontend = frontend(vec![picture_view()], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    let asks = |bytes: Bytes| {
+        let encoded = Some(pictures(vec![bytes], 0));
+        let asked = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
+        let frontend = Arc::clone(&frontend);
+        tokio::spawn(async move { frontend.infer(asked).await })
+    };
+    let asking = asks(picture(&[10, 20, 30, 40]));
+    assert_eq!(&input(&table, 2).await[..], [10, 20, 30, 40]);
+    // At most two of them lead on.
+    assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
+    let mut regions = vec![input(&table, 3).await, input(&table, 4).await];
+    regions.sort();
+    assert_eq!((&regions[0][..], &regions[1][..]), (&[10, 20][..], &[30, 40][..]));
+    assert!(table.end(3, answer(b"7")) && table.end(4, answer(b"7")));
+    let said = asking.await.unwrap().unwrap();
+    assert_eq!((&said.payload[..], said.pipeline.unwrap().outputs[0].count), (&b"77"[..], 2));
+
+    let error = asks(cut_off(&picture(&[10, 20, 30, 40]))).await.unwrap().unwrap_err();
+    assert!(matches!(error, InferError::BadPicture(_)), "{error}");
+    assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
 }
 
 #[tokio::test]
