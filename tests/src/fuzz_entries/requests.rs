@@ -175,6 +175,8 @@ fn model() -> ModelInfo {
         slo: Nanos::from_millis(50),
         sheds: true,
         state: ModelState::Ready,
+        pipeline: None,
+        pipeline: None,
     }
 }
 

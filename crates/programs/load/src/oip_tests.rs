@@ -37,6 +37,7 @@ impl Checksums {
             slo: Nanos::from_millis(50),
             sheds: true,
             state: ModelState::Ready,
+            pipeline: None,
         })
     }
 }
@@ -89,6 +90,7 @@ impl InferenceService for Checksums {
             batch: 5,
             execution: Nanos::from_millis(1),
             timeliness: Timeliness::InTime,
+            pipeline: None,
         };
         // A client that sends a timeout beyond the SLO sets the parameter that allows it.
         assert_eq!(request.deadline.timeout.is_some(), request.deadline.exceed_slo);
