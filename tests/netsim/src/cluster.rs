@@ -1,7 +1,7 @@
 //! The hosts, and what the simulation keeps across their restarts.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use symphony_control_plane::Leadership;
 use symphony_protocol::view::View;
+use symphony_types::{SubclusterId, Token};
 use tokio::sync::watch;
 
 use crate::dispatch::Obeyed;
@@ -75,6 +76,10 @@ pub(crate) struct Cluster {
     pub(crate) jobs: Rc<RefCell<VecDeque<Job>>>,
     /// Plans that backends have accepted and the judge has not seen.
     pub(crate) obeyed: Rc<RefCell<Vec<Obeyed>>>,
+    /// Replicas whose decision thread is about to hang, with every lead on it.
+    pub(crate) hangs: Rc<RefCell<BTreeSet<&'static str>>>,
+    /// Leads that hung: they decide nothing any more.
+    pub(crate) hung: Rc<RefCell<BTreeSet<(SubclusterId, Token)>>>,
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Whether the admins go on asking.
     pub(crate) asking: Rc<RefCell<bool>>,
@@ -97,6 +102,8 @@ impl Cluster {
             observed: Rc::default(),
             jobs: Rc::default(),
             obeyed: Rc::default(),
+            hangs: Rc::default(),
+            hung: Rc::default(),
             ledger: Rc::default(),
             asking: Rc::new(RefCell::new(true)),
             peace: Rc::default(),

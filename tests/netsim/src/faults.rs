@@ -82,6 +82,7 @@ impl Faults {
     /// Ends all faults; the operator is asked to put all processes on duty.
     pub(crate) fn heal(&mut self, now: Duration, sim: &mut Sim<'_>) {
         self.remedy(Duration::MAX, sim);
+        self.cluster.hangs.borrow_mut().clear();
         let members: Vec<_> = self.cluster.seats.borrow().members().map(|(_, seat)| seat.id).collect();
         let duties = members.into_iter().map(|of| Job::Duty { of, duty: Duty::Serving });
         self.cluster.jobs.borrow_mut().extend(duties);
@@ -166,7 +167,13 @@ impl Faults {
             }
             5 => {
                 let (one, other) = self.two_of(&replicas);
-                note(&self.cluster, format!("{one} and {other} do not hear each other"));
+                // A hung replica may have to give up its leads while it reaches no Raft leader.
+                let hangs = self.count.is_multiple_of(2);
+                let too = if hangs { format!(", and the leads of {one} hang") } else { String::new() };
+                note(&self.cluster, format!("{one} and {other} do not hear each other{too}"));
+                if hangs {
+                    self.cluster.hangs.borrow_mut().insert(one);
+                }
                 sim.partition(one, other);
                 self.end_later(now, CUT_MS_MAX, Remedy::Repair(vec![one], vec![other]));
             }

@@ -168,6 +168,10 @@ impl Judge {
             }) {
                 return Err(format!("{name} sees {id} without a living leader, or handed over"));
             }
+            let hung = cluster.hung.borrow();
+            if let Some((id, _)) = view.subclusters.iter().find(|(id, s)| hung.contains(&(**id, s.token))) {
+                return Err(format!("{name} sees {id} under a lead that hangs"));
+            }
             let there = |member: &str| {
                 view.backends.values().any(|b| b.name == member && b.up)
                     || view.frontends.values().any(|f| f.name == member)

@@ -8,6 +8,7 @@ mod dispatch;
 mod dripping_leader;
 mod election;
 mod faults;
+mod hung_lead;
 mod judge;
 mod lagging_survivor;
 mod links;

@@ -49,7 +49,7 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
 }
 
 /// The leader of the sub-cluster, by the most recent view.
-fn newest(cluster: &Cluster) -> Option<(SubclusterId, NodeId, Token)> {
+pub(crate) fn newest(cluster: &Cluster) -> Option<(SubclusterId, NodeId, Token)> {
     let observed = cluster.observed.borrow();
     let views = observed.values().map(|replica| replica.views.borrow().clone());
     let view = views.max_by_key(|view| view.applied_index)?;
