@@ -13,10 +13,10 @@ use symphony_types::{SubclusterId, Token};
 use tokio::sync::watch;
 
 use crate::dispatch::Obeyed;
+use crate::hosted_replicas::HostedReplicas;
 use crate::links::Links;
 use crate::operator::Job;
 use crate::plant::{Plant, Plants};
-use crate::seats::Seats;
 use crate::trace::Trace;
 
 /// Port of Raft and the control surface.
@@ -68,7 +68,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Cluster {
     pub(crate) trace: Trace,
     pub(crate) links: Links,
-    pub(crate) seats: Rc<RefCell<Seats>>,
+    pub(crate) replicas: Rc<RefCell<HostedReplicas>>,
     pub(crate) plants: Plants,
     lives: Rc<RefCell<u64>>,
     pub(crate) observed: Rc<RefCell<BTreeMap<&'static str, Observed>>>,
@@ -89,14 +89,14 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(seed: u64, dir: PathBuf, barrier_max: Duration, plants: Plants) -> Self {
-        let mut seats = Seats::new(seed, dir, barrier_max);
+        let mut replicas = HostedReplicas::new(seed, dir, barrier_max);
         if plants.has(Plant::LyingDisks) {
-            seats.make_disks_lie();
+            replicas.make_disks_lie();
         }
         Self {
             trace: Trace::default(),
             links: Links::default(),
-            seats: Rc::new(RefCell::new(seats)),
+            replicas: Rc::new(RefCell::new(replicas)),
             plants,
             lives: Rc::default(),
             observed: Rc::default(),

@@ -47,7 +47,7 @@ fn leader(simulation: &Simulation) -> Result<(&'static str, Token), String> {
 }
 
 fn host(simulation: &Simulation, of: NodeId) -> Option<&'static str> {
-    simulation.cluster.seats.borrow().members().find(|(_, seat)| seat.id == of).map(|(host, _)| host)
+    simulation.cluster.replicas.borrow().members().find(|(_, hosted)| hosted.id == of).map(|(host, _)| host)
 }
 
 /// Has the leader hang; how long it takes until there is a later token.
