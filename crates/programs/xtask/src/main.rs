@@ -60,7 +60,7 @@ enum Task {
     },
     /// Write the tables of performance.md from docs/internals/figures, after taking in new results.
     Figures {
-        /// Results of a benchmark: [{"what", "value", "machine", "date"}, …].
+        /// Results of a benchmark: [{"what", "value", "machine", "commit", "date"}, …].
         #[arg(long, value_name = "FILE.json")]
         measured: Option<PathBuf>,
         /// Take Criterion's results (`make bench`), on the machine of this name.
