@@ -15,8 +15,9 @@ const CEDED_WITHIN: Duration = Duration::from_millis(400);
 /// Without answers: as in calm and the 100 ms of the `LeadReporter` more; where the hung replica
 /// led the control group too, also an election of up to 1.5 s.
 const REPLACED_WITHIN: Duration = Duration::from_millis(2_000);
-/// By then the replica is silent: it asked again, and nobody answered.
-const SILENT_WITHIN: Duration = Duration::from_millis(400);
+/// By then the replica is silent, since it asked again and nobody answered, and has lost contact with the control group
+/// (`Liveness::LAN.unconfirmed_max`), which only heartbeats bring back.
+const SILENT_WITHIN: Duration = Duration::from_millis(1_100);
 
 pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
     simulation.until_it_serves(|_| {})?;
