@@ -1,4 +1,5 @@
-//! The policies that decide for whole sub-clusters: how one is set, which replicas know it, and what follows if it fails.
+//! The policies that decide for whole sub-clusters: how one is set, which replicas know it, and what follows if it
+//! fails.
 
 use symphony_policy::{POLICY_NAMES, POLICY_TEXT_BYTES_MAX, PolicySpec};
 use symphony_types::{BootId, Level, NodeId, SubclusterId, Token};

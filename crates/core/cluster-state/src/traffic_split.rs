@@ -1,4 +1,5 @@
-//! A traffic split as data: which version of a model answers the requests that name none. The rules are in `traffic.rs`.
+//! A traffic split as data: which version of a model answers the requests that name none. The rules are in
+//! `traffic.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
