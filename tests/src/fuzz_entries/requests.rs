@@ -176,7 +176,6 @@ fn model() -> ModelInfo {
         sheds: true,
         state: ModelState::Ready,
         pipeline: None,
-        pipeline: None,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use rkyv::rancor;
 use rkyv::util::AlignedVec;
+use symphony_types::Level;
 
 use crate::format::{MAGIC, OLDEST, VERSION};
 use crate::invariants::{self, Violation};

@@ -277,7 +277,7 @@ async fn boxes_become_regions_of_the_clients_picture() {
     assert_eq!(&input(&table, 2).await[..], [10, 20, 30, 40]);
     // At most two of them lead on.
     assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
-    let mut regions = vec![input(&table, 3).await, input(&table, 4).await];
+    let mut regions = [input(&table, 3).await, input(&table, 4).await];
     regions.sort();
     assert_eq!((&regions[0][..], &regions[1][..]), (&[10, 20][..], &[30, 40][..]));
     assert!(table.end(3, answer(b"7")) && table.end(4, answer(b"7")));
