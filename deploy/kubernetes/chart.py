@@ -64,7 +64,7 @@ def differences(name, by_kustomize, by_helm):
 # What no overlay has: another namespace and domain, a kind of GPU that no component has, other schedulers, a certificate for clients.
 GPUS = '[{ kind = "emulated", count = 3, memory_mb = 1024 }]'
 ELSEWHERE = f"""
-image: registry.example/symphony:0.3.0
+image: registry.example/symphony:1
 clusterDomain: example.internal
 certificates: cert-manager
 env: {{ SYMPHONY__CLUSTER__TIMING: lan, SYMPHONY__LOG__LEVEL: debug }}
@@ -77,11 +77,11 @@ frontends:
   volumeMounts: [{{ name: public, mountPath: /etc/symphony/public, readOnly: true }}]
 backends:
   l4:
-    image: registry.example/symphony-cuda:0.3.0
+    image: registry.example/symphony-cuda:1
     gpus: {{ count: 2, memoryMb: 22000, product: NVIDIA-L4 }}
     autoscale: {{ min: 2, max: 4 }}
     resources: {{ requests: {{ cpu: "8" }} }}
-  h100: {{ image: registry.example/symphony-cuda:0.3.0, replicas: 3 }}
+  h100: {{ image: registry.example/symphony-cuda:1, replicas: 3 }}
   emulated: {{ gpus: {{ count: 2, memoryMb: 1024 }}, autoscale: {{ min: 1, max: 3 }}, env: {{ SYMPHONY__BACKEND__GPUS: '{GPUS}' }} }}
 models: {{ size: 1Ti, storageClass: shared }}
 """
