@@ -86,8 +86,8 @@ fn is_right(seed: f32, body: &str) -> bool {
     let label = item_checksum([&found.to_le_bytes()[..]]);
     let body: Value = serde_json::from_str(body).unwrap_or_default();
     let said = &body["outputs"];
-    said[0]["data"] == json!([found; ROWS])
-        && said[1]["data"] == json!([label; ROWS])
+    said[0]["data"] == json!(vec![found; ROWS])
+        && said[1]["data"] == json!(vec![label; ROWS])
         && said[1]["parameters"]["symphony_rows"] == "0.0,0.1,0.2"
 }
 
