@@ -363,7 +363,8 @@ pub struct PipelineAnswer {
 pub struct OutputRows {
     /// How many there are.
     pub count: u32,
-    /// Where an item has any number of them: of which item and which rows of the stages before it each one is, `0.2,0.5,1.0`.
+    /// Where an item has any number of them: of which item and which rows of the stages before it each one is,
+    /// `0.2,0.5,1.0`.
     pub places: Option<String>,
 }
 

@@ -257,8 +257,8 @@ pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> An
             head.parameters.insert(parameters::ROWS, rows.into());
         }
         match output.content {
-            // Without parameters, as Triton has it: its C++ client, and perf_analyzer with it, takes an output that has some
-            // for one with binary data.
+            // Without parameters, as Triton has it: its C++ client, and perf_analyzer with it, takes an output that has
+            // some for one with binary data.
             Content::Placed(..) => body.append(&mut object_without_end(&head)),
             content if output.encoding == Encoding::Raw => {
                 let data = content.into_raw();

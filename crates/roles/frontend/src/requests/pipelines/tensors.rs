@@ -49,8 +49,8 @@ pub(super) fn numbers(data_type: DataType, bytes: &[u8]) -> Vec<f64> {
     }
 }
 
-/// Which rows of a result lead to a stage request along an edge: the first `most` that meet its condition. A result that
-/// goes on whole is one row.
+/// Which rows of a result lead to a stage request along an edge: the first `most` that meet its condition. A result
+/// that goes on whole is one row.
 pub(super) fn passing(wiring: &Wiring, edge: &WiredEdge, most: u32, info: &ModelInfo, result: &Bytes) -> Vec<u32> {
     let count = if edge.spec.per_row { row_count(wiring, edge, info) } else { 1 };
     let Some(condition) = &edge.spec.condition else { return (0..count.min(most)).collect() };
