@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`auto` beside `eager`, live, on real models: closed loops, open loops below the goodput, and overload, all on one core.
 
-usage: benches/early_answers.py target/release/symphony target/release/closed-loop [--core 0] [--client-core 1] [--parts closed,overload] [--out FILE]
+usage: benches/early_answers.py target/release/symphony target/release/closed-loop [--core 0] [--client-core 1] [--parts closed,overload] [--out FILE] [--figures FILE]
 
 One scheduler replica, one frontend, one backend that executes on ONNX Runtime, and the client share the core, unless the client
 has one of its own. Both policies serve the same file in the same cluster and take turns, so whatever else the machine does falls on both;
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+import measured
 from cluster import GRPC, Cluster, bound
 
 POLICIES = ("auto", "eager")
@@ -108,6 +109,23 @@ def served(binary, folder, name, slo_ms, batch_max, cluster, core):
         cluster.tell("model", "load", f"{name}-{policy}", *words)
 
 
+def figures(rows):
+    """Of the MLP, from the parts that have run."""
+    ratios = lambda begin, key: [row["ratio"] for row in rows if row["what"].startswith(begin) and row["value"] == key]
+    found = {}
+    closed = [ratio for clients in CLIENTS["mlp"] for ratio in ratios(f"mlp, {clients} closed loops", "per_second")]
+    if len(closed) == len(CLIENTS["mlp"]):
+        found["`auto` over `eager`, answers of an MLP: 1; 8; 32 closed loops"] = "; ".join(f"{ratio:.2f}" for ratio in closed)
+    for what, key in (("the same, p50 of open loops at 2 to 50 %", "p50_ms"), ("the same, p99", "p99_ms")):
+        if ratios("mlp, open loop", key):
+            found[what] = f"{max(ratios('mlp, open loop', key)):.2f}"
+    for row in rows:
+        if row["value"] == "in time" and row["what"].endswith(", auto"):
+            what = "`auto` at 1.5 times its goodput, in time: least; median of 20 runs"
+            found[what] = f"{min(row['runs']):.2f}; {statistics.median(row['runs']):.2f}"
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
@@ -118,7 +136,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--overloads", type=int, default=20, help="runs above the peak, of each policy")
-    parser.add_argument("--out")
+    measured.add_arguments(parser)
     args = parser.parse_args()
     args.client_core = args.core if args.client_core is None else args.client_core
     parts = args.parts.split(",")
@@ -145,8 +163,7 @@ def main():
                     bench.compare(f"{name}, open loop, {share:.0%} of the peak", found, key)
         if "overload" in parts:
             bench.overload("mlp", peaks["mlp"])
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(bench.rows, indent=1))
+    measured.write(args, bench.rows, figures(bench.rows))
 
 
 if __name__ == "__main__":

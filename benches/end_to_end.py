@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """End to end on loopback with an emulated GPU: added latency at low load, and the rate at which it ends.
 
-usage: benches/end_to_end.py target/release/symphony [--runs 3] [--seconds 5] [--out results.json]
+usage: benches/end_to_end.py target/release/symphony [--runs 3] [--seconds 5] [--out FILE] [--figures FILE --machine NAME]
 
 The model takes 0.01 ms per item and 0.2 ms per batch, so that the path and not the GPU is measured. The load generator runs
 on the same machine and needs cores as well; a rate counts as served if the generator kept its schedule, at most 1 % of the
@@ -11,9 +11,9 @@ requests were not answered in time, and none was lost.
 import argparse
 import json
 import os
-import pathlib
 import statistics
 
+import measured
 from cluster import Cluster
 
 ALPHA_MS, BETA_MS, BATCH_MAX, SLO_MS = 0.01, 0.2, 64, 100
@@ -35,7 +35,7 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--out")
+    measured.add_arguments(parser)
     args = parser.parse_args()
     results = {"low_load": [], "saturation": []}
     with Cluster(args.binary) as cluster:
@@ -64,16 +64,17 @@ def main():
                                 break
                         best = result["good_rps"]
                     results["saturation"].append({"policy": policy, "protocol": protocol, "good_rps": best, "ends_at": result})
+    added = []
     for protocol in ("native", "grpc", "rest"):
         runs = [r for r in results["low_load"] if r["protocol"] == protocol]
         p50, p99 = (statistics.median(r[key] for r in runs) for key in ("added_p50_ms", "added_p99_ms"))
+        added.append(f"{p50:.1f}")
         print(f"added latency at {LOW_RATE} r/s, {protocol}: p50 {p50:.3f} ms, p99 {p99:.3f} ms (medians of {len(runs)} runs)")
     for policy in ("eager", "symphony"):
         for protocol in ("native", "grpc"):
             runs = [r["good_rps"] for r in results["saturation"] if (r["policy"], r["protocol"]) == (policy, protocol)]
             print(f"saturation, {policy}, {protocol}: {statistics.median(runs):.0f} r/s (median of {[round(r) for r in runs]})")
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(results, indent=1))
+    measured.write(args, results, {f"added at {LOW_RATE} requests/s, p50: native; gRPC; REST": "; ".join(added)})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the front door costs: TLS, keys and quotas on and off, in pairs, over gRPC on two cores with a GPU that costs nothing.
 
-usage: benches/front_door.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--pairs 5] [--out results.json]
+usage: benches/front_door.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--pairs 5] [--out FILE]
 
 Three clusters of one replica, one frontend and one backend run side by side on --cores: `open`; `keys`, where the load generator shows a
 key of a tenant with both quotas, which are never used up; and `tls`, the same over TLS. In each pair every cluster is asked in turn, in an order that
@@ -10,13 +10,13 @@ request. At last each is asked for the highest rate that it serves. Differences 
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
 import subprocess
 import tempfile
 
+import measured
 from cluster import Cluster, cores
 
 DELAYS = ["control_us=100", "data_us_per_item=1", "reply_us=1000", "guard_us=200"]
@@ -94,7 +94,7 @@ def main():
     parser.add_argument("--client-cores", type=cores, default={2, 3} if (os.cpu_count() or 1) >= 4 else {0, 1})
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--out")
+    measured.add_arguments(parser, figures=False)
     args = parser.parse_args()
     binary = str(pathlib.Path(args.binary).resolve())
     hosts = {"open": "127.0.0.1", "keys": "127.0.0.2", "tls": "127.0.0.3"}
@@ -135,8 +135,7 @@ def main():
             f"frontend {middle(frontend):.1f} µs ({more(frontend):+.1f}), all {middle(everything):.1f} µs ({more(everything):+.1f}); "
             f"highest {best[name]:.0f}/s ({best[name] / max(best['open'], 1) - 1:+.1%})"
         )
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps({"pairs": rows, "highest_rps": best}, indent=1))
+    measured.write(args, {"pairs": rows, "highest_rps": best})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """OIP over gRPC end to end on two cores with a GPU that costs nothing: latency at 1000 requests/s, and the highest rate.
 
-usage: benches/grpc_rate.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--out results.json]
+usage: benches/grpc_rate.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--out FILE] [--figures FILE --machine NAME]
 
 One scheduler replica, one frontend, one backend with one emulated GPU whose batches take a microsecond, all on --cores; mutual TLS
 between them. The load generator, with two connections, runs once on the same cores and once on --client-cores. A rate counts as served if the generator kept
@@ -10,10 +10,9 @@ process uses of a core for one request is said as well: at the highest rate that
 """
 
 import argparse
-import json
 import os
-import pathlib
 
+import measured
 from cluster import Cluster, cores
 
 # What a plan needs to reach the backend comes before its start; these are the largest that cost nobody his deadline here.
@@ -69,7 +68,7 @@ def main():
     parser.add_argument("--cores", type=cores, default={0, 1}, help="of everything but the client")
     parser.add_argument("--client-cores", type=cores, default={2, 3})
     parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--out")
+    measured.add_arguments(parser)
     args = parser.parse_args()
     results = []
     with Cluster(args.binary, SETTINGS, args.cores) as cluster:
@@ -95,8 +94,10 @@ def main():
                     f"load average {os.getloadavg()[0]:.1f}",
                     flush=True,
                 )
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(results, indent=1))
+    rate = f"{max(row.get('good_rps', 0) for row in results):,.0f}".replace(",", " ")
+    # With the generator on the same cores, as the page says.
+    [low] = [row["low_load"] for row in results if row["client"] == "on the same cores" and "low_load" in row]
+    measured.write(args, results, {"highest rate kept": rate, "added at 1000/s, p50": f"{low['added_p50_ms']:.2f}"})
 
 
 if __name__ == "__main__":

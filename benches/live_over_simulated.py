@@ -22,7 +22,6 @@ import json
 import math
 import os
 import pathlib
-import platform
 import statistics
 import subprocess
 import sys
@@ -30,6 +29,7 @@ import tempfile
 import time
 import tomllib
 
+import measured
 from cluster import PAGES, WARMUP_S, Cluster
 
 SCENARIOS = pathlib.Path(__file__).parent.parent / "deploy" / "scenarios"
@@ -402,7 +402,7 @@ def search(results, at, args):
 
 def rows(runs):
     """One line for each rate."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False, cwd=SCENARIOS).stdout.strip()
+    commit = measured.commit()
     for run in runs:
         for result in run["results"]:
             live, simulated = result["live"], result["simulated"]
@@ -417,13 +417,20 @@ def rows(runs):
                 row |= {f"{key}_simulated": simulated[key], f"{key}_live": live[key]}
             keys = ("start_late_ms", "longer_ms", "margin_ms", "planned_over_profile", "timer_late_p99_ms", "input_read_p99_ms", "client_lag_p99_ms")
             row |= {key: live[key] for key in (*keys, "cores_used", "waited_for_cores", "load_average")}
-            row |= {"cores": os.cpu_count(), "machine": machine(), "commit": commit}
+            row |= {"cores": os.cpu_count(), "machine": measured.processor(), "commit": commit}
             yield {key: f"{value:.5g}" if isinstance(value, float) else "" if value is None else value for key, value in row.items()}
 
 
-def machine():
-    named = [line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return named[0] if named else platform.machine()
+def figures(runs):
+    """The live goodput over the simulated one, as the page has it: by the usual policy, at the case's own scale, without noise."""
+    whats = {"table4": "goodput live over simulated: ResNet-50, 8 GPUs, time × 5", "zoo": "the same: 35 models, 64 GPUs, time × 8"}
+    usual = [run for run in runs if run["policy"] == POLICY and run["noise"] == 0 and run["scale"] == CASES[run["case"]][1]]
+    found = {}
+    for case, what in whats.items():
+        shares = [run["live_over_simulated"] for run in usual if run["case"] == case and run["live_over_simulated"]]
+        if shares:
+            found[what] = f"{statistics.median(shares):.2f}"
+    return found
 
 
 def main():
@@ -440,7 +447,7 @@ def main():
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of the cluster, as in `symphony up`; repeatable")
     parser.add_argument("--no-search", dest="search", action="store_false", help="look at the given shares only")
     parser.add_argument("--csv", help="one line for each rate, after those that are there")
-    parser.add_argument("--out", help="everything, as JSON")
+    measured.add_arguments(parser)
     args = parser.parse_args()
     args.share, runs = sorted(args.share or SHARES), []
     for args.seed in range(args.seed, args.seed + args.runs):
@@ -452,8 +459,7 @@ def main():
             if file.tell() == 0:
                 writer.writeheader()
             writer.writerows(lines)
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(runs, indent=1))
+    measured.write(args, runs, figures(runs))
 
 
 if __name__ == "__main__":

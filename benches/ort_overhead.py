@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the executor adds to ONNX Runtime: its batches beside those of ONNX Runtime's own Python, same model, batch, threads and core.
 
-usage: .cache/venv/bin/python benches/ort_overhead.py target/release/executor-run [--rounds 30] [--core 1] [--out results.json]
+usage: .cache/venv/bin/python benches/ort_overhead.py target/release/executor-run [--rounds 30] [--core 1] [--out FILE] [--figures FILE --machine NAME]
 
 Both halves load the same file (random weights) and the same inputs, use one thread, are bound to the same core, and take turns: a few
 batches of one, as many of the other, in alternating order. Outputs are compared. What is printed is the ratio of the two medians of a
@@ -10,7 +10,6 @@ round, its median over all rounds and where the middle half of them lies; so wha
 """
 
 import argparse
-import json
 import os
 import pathlib
 import statistics
@@ -19,6 +18,7 @@ import sys
 import tempfile
 import time
 
+import measured
 import numpy
 import onnxruntime
 
@@ -116,7 +116,7 @@ def main():
     parser.add_argument("program", help="executor-run")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--core", type=int, default=1)
-    parser.add_argument("--out")
+    measured.add_arguments(parser)
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
     # Of the very package that this Python runs.
@@ -142,8 +142,9 @@ def main():
                 f"{f'{low:.3f} to {high:.3f}':>17}{row['ratio_of_best']:>13.3f}",
                 flush=True,
             )
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(results, indent=1))
+    long = [row["ratio"] for row in results if row["python_ms"] >= 5]
+    [mlp] = [row["ratio"] for row in results if (row["model"], row["items"]) == CASES[0]]
+    measured.write(args, results, {"worst of the batches of 5 ms and more": f"{max(long):.2f}", "MLP of 2.3 ms": f"{mlp:.2f}"})
 
 
 if __name__ == "__main__":

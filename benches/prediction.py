@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far execution times are from predictions under load: a model on ONNX Runtime, whose backend has a core of its own.
 
-usage: benches/prediction.py target/release/symphony [--gpu-core 3] [--cores 0-2] [--models mlp,mobilenet] [--seconds 20] [--out results.json]
+usage: benches/prediction.py target/release/symphony [--gpu-core 3] [--cores 0-2] [--models mlp,mobilenet] [--seconds 20] [--out FILE] [--figures FILE --machine NAME]
 
 For each model: `symphony profile` measures it on that core, a cluster is started whose backend executes on it and does everything else on
 the others' cores, and load is offered at a share of what the core can do. The scheduler counts for each batch by how much its execution
@@ -10,7 +10,6 @@ prediction can do better is said beside it: by how much the p99 of the profile, 
 """
 
 import argparse
-import json
 import os
 import pathlib
 import re
@@ -18,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+import measured
 from cluster import Cluster, bound, cores
 
 # Of each model: the largest batch.
@@ -95,7 +95,7 @@ def main():
     parser.add_argument("--cores", type=cores, default={0, 1, 2}, help="of everything else")
     parser.add_argument("--models", default="mlp,mobilenet,resnet50")
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--out")
+    measured.add_arguments(parser)
     args = parser.parse_args()
     binary = str(pathlib.Path(args.binary).resolve())
     results = []
@@ -111,8 +111,9 @@ def main():
                 + ("  (aim met)" if row["within"][AIM] >= 0.99 else "  (aim missed)"),
                 flush=True,
             )
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps(results, indent=1))
+    whats = {"resnet50": "ResNet-50", "mobilenet": "MobileNet", "mlp": "MLP of 2 ms"}
+    figures = {whats[row["model"]]: f"{100 * row['within'][AIM]:.3g}" for row in results if row["model"] in whats}
+    measured.write(args, results, figures)
 
 
 if __name__ == "__main__":

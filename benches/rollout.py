@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import time
 
+import measured
 from cluster import GRPC, Cluster
 
 SLO_MS = 100
@@ -54,7 +55,7 @@ def main():
     parser.add_argument("--roll-outs", type=int, default=20)
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--canary", default="", help="steps of every roll-out, in per cent")
-    parser.add_argument("--out", type=pathlib.Path)
+    measured.add_arguments(parser, figures=False)
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder, Cluster(args.symphony) as cluster:
@@ -83,8 +84,7 @@ def main():
     found = {"roll_outs": args.roll_outs, "rate_rps": args.rate, "canary": args.canary, "requests": total["offered"]}
     found |= {"unanswered": unanswered, "dropped": total["dropped"], "late": total["late"], "took_s": [min(took), max(took)]}
     print(json.dumps(found, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1))
+    measured.write(args, found)
     if any(unanswered.values()):
         raise SystemExit("requests were not answered")
 

@@ -21,6 +21,8 @@ import time
 import urllib.error
 import urllib.request
 
+import measured
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PORTS = 17400
 READY_WITHIN_S = 60
@@ -235,7 +237,7 @@ def main():
     parser.add_argument("old", metavar="FROM")
     parser.add_argument("new", metavar="TO")
     parser.add_argument("--rate", type=int, default=200)
-    parser.add_argument("--out", type=pathlib.Path)
+    measured.add_arguments(parser, figures=False)
     args = parser.parse_args()
     old, new = built(args.old), built(args.new)
 
@@ -268,8 +270,7 @@ def main():
     found |= {"dropped": by_reason("dropped"), "late": summed("late")}
     found |= {"replaced": len(took), "took_s": [round(min(took), 1), round(max(took), 1)]}
     print(json.dumps(found, indent=1))
-    if args.out:
-        args.out.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    measured.write(args, found)
     wrong = [key for key in ("failed", "refused", "lost", "answered_twice", "foreign") if found[key]]
     if wrong:
         raise SystemExit(f"requests did not get their one answer: {', '.join(wrong)}")

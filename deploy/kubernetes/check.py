@@ -7,7 +7,10 @@ Every overlay is rendered by `kubectl kustomize` (or kustomize). Its objects mus
 kinds of KEDA and cert-manager are not there and are counted). Then each pod's environment is put together as Kubernetes would, and the
 program says whether it takes the configuration (`--dump-config`): ports, probes, services and network policies must be those that it
 would listen on, and the certificates of its name must be mounted: those that certificates.sh makes when it is run, or that cert-manager's
-objects ask for. Frontends must know whom they serve. Images must be named by the overlay, with a tag. Exit status: 0 well, 1 not, 2 something is missing.
+objects ask for. Frontends must know whom they serve. Images must be named by the overlay, with a tag.
+
+Where helm is (deploy/setup/helm.sh), the chart is checked in the same way with each overlay's values.yaml, linted, and must give the
+overlay's objects. Exit status: 0 well, 1 not, 2 something is missing.
 """
 import base64, json, os, pathlib, re, shutil, subprocess, sys, tempfile, tomllib
 
@@ -16,6 +19,8 @@ try:
     from kubernetes_validate import utils as kubernetes_validate
 except ImportError as missing:
     sys.exit(print(f"check: {missing}; run `make setup-tests`", file=sys.stderr) or 2)
+
+import chart
 
 HERE = pathlib.Path(__file__).parent
 # The oldest release that has everything that is used here (preStop's sleep is on by default from 1.30, ordinals from 1.27), and a new one.
@@ -46,10 +51,10 @@ def kustomize():
     raise SystemExit(2)
 
 
-def render(overlay):
-    done = subprocess.run([*kustomize(), str(HERE / "overlays" / overlay)], capture_output=True, text=True)
+def render(folder):
+    done = subprocess.run([*kustomize(), str(HERE / folder)], capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"check: {overlay}: {done.stderr.strip()}")
+        raise SystemExit(f"check: {folder}: {done.stderr.strip()}")
     return [object for object in yaml.safe_load_all(done.stdout) if object]
 
 
@@ -65,19 +70,19 @@ def secrets(program, overlay):
     for of, ordinals in overlay.sets():
         name = of["metadata"]["name"].removeprefix("symphony-")
         sets.append(f"{name}={','.join(map(str, ordinals)) if name == 'scheduler' else len(ordinals)}")
+    (namespace,) = {of["metadata"]["namespace"] for of, _ in overlay.sets()}
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run([HERE / "certificates.sh", f"{folder}/pki", *sets], capture_output=True, text=True,
-                              env={**os.environ, "SYMPHONY": program})
+                              env={**os.environ, "SYMPHONY": program, "NAMESPACE": namespace})
     if done.returncode:
         raise SystemExit(f"check: certificates.sh {' '.join(sets)}: {done.stderr.strip()}")
     return {s["metadata"]["name"]: {file: base64.b64decode(value) for file, value in s["data"].items()} for s in yaml.safe_load_all(done.stdout)}
 
 
 class Overlay:
-    def __init__(self, name, program):
-        self.name, self.program, self.wrong = name, program, []
+    def __init__(self, name, program, objects, is_open=False, domain="cluster.local"):
+        self.name, self.program, self.objects, self.is_open, self.domain, self.wrong = name, program, objects, is_open, domain, []
         self.version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.split()[1]
-        self.objects = render(name)
         self.by = {(o["kind"], o["metadata"]["name"]): o for o in self.objects}
         self.issued = secrets(program, self)
 
@@ -211,7 +216,7 @@ class Overlay:
                 host, port = replica[key].rsplit(":", 1)
                 listens.add(int(port))
                 # The kubelet writes this name, and no shorter one, into the pod's own /etc/hosts.
-                full = f"{pod}.{of['spec']['serviceName']}.{of['metadata']['namespace']}.svc.cluster.local"
+                full = f"{pod}.{of['spec']['serviceName']}.{of['metadata']['namespace']}.svc.{self.domain}"
                 if host != full:
                     self.say(pod, f"{key} is at {host}; its own name is {full}")
             if not self.by[("Service", of["spec"]["serviceName"])]["spec"].get("publishNotReadyAddresses"):
@@ -248,7 +253,7 @@ class Overlay:
         """Keys say who calls, from a secret that is mounted as a folder, so that a change is followed; only `trial` is open to all."""
         tenants, is_open = config["frontend"].get("tenants"), config["security"].get("insecure_public", False)
         if not tenants or is_open:
-            if self.name != "trial" or tenants:
+            if not self.is_open or tenants:
                 self.say(pod, f"frontend.tenants is {tenants or 'not set'}, security.insecure_public {is_open}: who may call is not said")
             return
         spec = of["spec"]["template"]["spec"]
@@ -336,7 +341,11 @@ def main():
         return 2
     program = os.path.abspath(sys.argv[1])
     overlays = sys.argv[2:] or sorted(path.name for path in (HERE / "overlays").iterdir())
-    wrong = [line for name in overlays for line in Overlay(name, program).check()]
+    wrong = [line for name in overlays for line in Overlay(name, program, render(f"overlays/{name}"), is_open=name == "trial").check()]
+    if chart.helm():
+        wrong += chart.check(Overlay, render, program, overlays)
+    else:
+        print("check: chart: skipped, since helm is not here (deploy/setup/helm.sh)")
     for line in wrong:
         print(f"check: {line}", file=sys.stderr)
     return 1 if wrong else 0

@@ -5,6 +5,7 @@ mod control_leader;
 mod control_plane_down;
 mod drain;
 mod members;
+mod pipeline_stage;
 mod rolled_back;
 mod rolling_restart;
 mod subcluster_leader;

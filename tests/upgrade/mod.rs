@@ -90,10 +90,10 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         let load = cluster.spawn_load_until_ended("raised", &["m=40"]).unwrap();
         cluster.wait_for_more(50).unwrap();
         let raised = cluster.cli(&["upgrade", "finish"]).ended_with(0).out;
-        assert!(raised.contains(&format!("at level {new} ")), "{raised}");
+        assert!(raised.contains(&format!("at level {new}:")), "{raised}");
         let _ = cluster.cli(&["upgrade", "finish"]).ended_with(0);
         cluster.wait_for_view("a raised cluster", |view| (view.level == new).then_some(())).unwrap();
-        cluster.wait_for_metric("scheduler-2", &format!("symphony_control_level {new}")).unwrap();
+        cluster.wait_for_metric("scheduler-2", &format!("symphony_control_level {}", new.get())).unwrap();
         cluster.wait_for_more(50).unwrap();
         let report = cluster.end_load(load).unwrap();
         report.check_safety().unwrap();
@@ -105,7 +105,7 @@ fn processes_are_replaced_one_at_a_time_and_the_level_is_raised_when_all_know_it
         phase("older processes can join no more, and say why");
         for (name, words) in [
             ("backend-b", "the cluster's upgrade to level 3 (release 0.3.0) is finished"),
-            ("scheduler-3", "of version 10; this release reads version 9"),
+            ("scheduler-3", "of version 11; this release reads versions 9 to 10"),
         ] {
             let _ = cluster.stop(name, STOPS_WITHIN).unwrap();
             cluster.restart_with(name, TEST_LEVEL, &old.get().to_string()).unwrap();

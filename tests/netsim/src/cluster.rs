@@ -1,7 +1,7 @@
 //! The hosts, and what the simulation keeps across their restarts.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use symphony_control_plane::Leadership;
 use symphony_protocol::view::View;
+use symphony_types::{SubclusterId, Token};
 use tokio::sync::watch;
 
 use crate::dispatch::Obeyed;
+use crate::hosted_replicas::HostedReplicas;
 use crate::links::Links;
 use crate::operator::Job;
 use crate::plant::{Plant, Plants};
-use crate::seats::Seats;
 use crate::trace::Trace;
 
 /// Port of Raft and the control surface.
@@ -67,7 +68,7 @@ pub(crate) struct Ledger {
 pub(crate) struct Cluster {
     pub(crate) trace: Trace,
     pub(crate) links: Links,
-    pub(crate) seats: Rc<RefCell<Seats>>,
+    pub(crate) replicas: Rc<RefCell<HostedReplicas>>,
     pub(crate) plants: Plants,
     lives: Rc<RefCell<u64>>,
     pub(crate) observed: Rc<RefCell<BTreeMap<&'static str, Observed>>>,
@@ -75,6 +76,10 @@ pub(crate) struct Cluster {
     pub(crate) jobs: Rc<RefCell<VecDeque<Job>>>,
     /// Plans that backends have accepted and the judge has not seen.
     pub(crate) obeyed: Rc<RefCell<Vec<Obeyed>>>,
+    /// Replicas whose decision thread is about to hang, with every lead on it.
+    pub(crate) hangs: Rc<RefCell<BTreeSet<&'static str>>>,
+    /// Leads that hung: they decide nothing any more.
+    pub(crate) hung: Rc<RefCell<BTreeSet<(SubclusterId, Token)>>>,
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Whether the admins go on asking.
     pub(crate) asking: Rc<RefCell<bool>>,
@@ -84,19 +89,21 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(seed: u64, dir: PathBuf, barrier_max: Duration, plants: Plants) -> Self {
-        let mut seats = Seats::new(seed, dir, barrier_max);
+        let mut replicas = HostedReplicas::new(seed, dir, barrier_max);
         if plants.has(Plant::LyingDisks) {
-            seats.make_disks_lie();
+            replicas.make_disks_lie();
         }
         Self {
             trace: Trace::default(),
             links: Links::default(),
-            seats: Rc::new(RefCell::new(seats)),
+            replicas: Rc::new(RefCell::new(replicas)),
             plants,
             lives: Rc::default(),
             observed: Rc::default(),
             jobs: Rc::default(),
             obeyed: Rc::default(),
+            hangs: Rc::default(),
+            hung: Rc::default(),
             ledger: Rc::default(),
             asking: Rc::new(RefCell::new(true)),
             peace: Rc::default(),

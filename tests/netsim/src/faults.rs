@@ -11,8 +11,8 @@ use symphony_types::NodeId;
 use turmoil::Sim;
 
 use crate::cluster::{Cluster, HOSTS, MEMBERS, VOTERS};
+use crate::hosted_replicas::GroupMembership;
 use crate::operator::Job;
-use crate::seats::GroupMembership;
 
 /// What the operator has decide for a sub-cluster, one or the other; each lead under the last one ends by its fault.
 const POLICIES: [&str; 4] = ["nexus", "auto", "clockwork", "shepherd"];
@@ -82,7 +82,8 @@ impl Faults {
     /// Ends all faults; the operator is asked to put all processes on duty.
     pub(crate) fn heal(&mut self, now: Duration, sim: &mut Sim<'_>) {
         self.remedy(Duration::MAX, sim);
-        let members: Vec<_> = self.cluster.seats.borrow().members().map(|(_, seat)| seat.id).collect();
+        self.cluster.hangs.borrow_mut().clear();
+        let members: Vec<_> = self.cluster.replicas.borrow().members().map(|(_, hosted)| hosted.id).collect();
         let duties = members.into_iter().map(|of| Job::Duty { of, duty: Duty::Serving });
         self.cluster.jobs.borrow_mut().extend(duties);
         sim.set_max_message_latency(Duration::from_millis(CALM_MS_MAX));
@@ -130,7 +131,7 @@ impl Faults {
 
     /// Hosts of replicas.
     fn replicas(&self) -> Vec<&'static str> {
-        self.cluster.seats.borrow().members().map(|(host, _)| host).collect()
+        self.cluster.replicas.borrow().members().map(|(host, _)| host).collect()
     }
 
     fn trouble(&mut self, now: Duration, sim: &mut Sim<'_>) {
@@ -166,7 +167,13 @@ impl Faults {
             }
             5 => {
                 let (one, other) = self.two_of(&replicas);
-                note(&self.cluster, format!("{one} and {other} do not hear each other"));
+                // A hung replica may have to give up its leads while it reaches no Raft leader.
+                let hangs = self.count.is_multiple_of(2);
+                let too = if hangs { format!(", and the leads of {one} hang") } else { String::new() };
+                note(&self.cluster, format!("{one} and {other} do not hear each other{too}"));
+                if hangs {
+                    self.cluster.hangs.borrow_mut().insert(one);
+                }
                 sim.partition(one, other);
                 self.end_later(now, CUT_MS_MAX, Remedy::Repair(vec![one], vec![other]));
             }
@@ -203,7 +210,7 @@ impl Faults {
             }
             10 | 11 => {
                 let of = self.one_of(&replicas);
-                let id = self.cluster.seats.borrow().get(of).map(|seat| seat.id);
+                let id = self.cluster.replicas.borrow().get(of).map(|hosted| hosted.id);
                 let Some(of) = id else { return };
                 let duty = if self.random.random_range(0..3) == 0 { Duty::Cordoned } else { Duty::Draining };
                 note(&self.cluster, format!("{of} shall be {duty:?}"));
@@ -224,7 +231,7 @@ impl Faults {
     /// A change of the control group is in progress, or a removed replica still runs.
     fn is_changing(&self) -> bool {
         let changes = |job: &Job| matches!(job, Job::Change { .. });
-        self.cluster.jobs.borrow().iter().any(changes) || self.cluster.seats.borrow().leaving().next().is_some()
+        self.cluster.jobs.borrow().iter().any(changes) || self.cluster.replicas.borrow().leaving().next().is_some()
     }
 
     /// Has a replica come, go, or take another one's place.
@@ -241,14 +248,14 @@ impl Faults {
 
     /// Adds a replica on a spare host, removes one, or both; the operator carries it out.
     pub(crate) fn replace(&mut self, now: Duration, sim: &mut Sim<'_>, comes: bool, goes: Option<&'static str>) {
-        let mut seats = self.cluster.seats.borrow_mut();
-        let spare = seats.spare().filter(|_| comes);
-        let add = spare.map(|host| (seats.sit(host), host));
-        let remove = goes.and_then(|host| seats.get(host).map(|seat| (seat.id, host)));
-        if let Some(seat) = goes.and_then(|host| seats.get_mut(host)) {
-            seat.place = GroupMembership::Leaving;
+        let mut replicas = self.cluster.replicas.borrow_mut();
+        let spare = replicas.spare().filter(|_| comes);
+        let add = spare.map(|host| (replicas.install(host), host));
+        let remove = goes.and_then(|host| replicas.get(host).map(|hosted| (hosted.id, host)));
+        if let Some(hosted) = goes.and_then(|host| replicas.get_mut(host)) {
+            hosted.place = GroupMembership::Leaving;
         }
-        drop(seats);
+        drop(replicas);
         if add.is_none() && remove.is_none() {
             return;
         }
@@ -269,7 +276,7 @@ impl Faults {
         }
         self.stop(now, sim, host);
         self.cluster.trace.note_at(now, format_args!("trouble: the disk of {host} is emptied"));
-        self.cluster.seats.borrow_mut().wipe(host);
+        self.cluster.replicas.borrow_mut().wipe(host);
         self.replace(now, sim, true, Some(host));
     }
 
@@ -278,11 +285,13 @@ impl Faults {
         if self.cluster.jobs.borrow().iter().any(|job| matches!(job, Job::Change { .. })) {
             return;
         }
-        let mut seats = self.cluster.seats.borrow_mut();
-        let ended = |(host, seat): (&'static str, &crate::seats::Seat)| seat.ended.is_some().then_some(host);
-        let gone: Vec<_> = seats.leaving().filter_map(ended).filter(|host| !self.down.contains(host)).collect();
-        gone.iter().for_each(|host| seats.leave(host));
-        drop(seats);
+        let mut replicas = self.cluster.replicas.borrow_mut();
+        let ended = |(host, hosted): (&'static str, &crate::hosted_replicas::HostedReplica)| {
+            hosted.ended.is_some().then_some(host)
+        };
+        let gone: Vec<_> = replicas.leaving().filter_map(ended).filter(|host| !self.down.contains(host)).collect();
+        gone.iter().for_each(|host| replicas.free_host(host));
+        drop(replicas);
         for host in gone {
             sim.crash(host);
             sim.bounce(host);
@@ -300,11 +309,11 @@ impl Faults {
         sim.crash(name);
         self.down.push(name);
         self.cluster.observed.borrow_mut().remove(name);
-        if let Some(seat) = self.cluster.seats.borrow().get(name) {
+        if let Some(hosted) = self.cluster.replicas.borrow().get(name) {
             if power {
-                seat.disk.crash();
+                hosted.disk.crash();
             } else {
-                seat.disk.kill();
+                hosted.disk.kill();
             }
         }
         self.end_later(now, DOWN_MS_MAX, Remedy::Start(name));

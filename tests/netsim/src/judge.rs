@@ -48,7 +48,7 @@ impl Judge {
         for (&name, replica) in observed.iter() {
             let leadership = *replica.leadership.borrow();
             if leadership.is_leader && self.leaders.insert((leadership.term, name)) {
-                let votes = cluster.seats.borrow().durable_votes(leadership.term);
+                let votes = cluster.replicas.borrow().durable_votes(leadership.term);
                 if votes < MAJORITY_MIN {
                     return Err(format!("vote: {name} leads in term {}, which {votes} disks hold", leadership.term));
                 }
@@ -140,14 +140,14 @@ impl Judge {
         if let Some(job) = cluster.jobs.borrow().front() {
             return Err(format!("the operator still has {job:?} to do"));
         }
-        let (seats, observed) = (cluster.seats.borrow(), cluster.observed.borrow());
-        if let Some((host, seat)) = seats.leaving().find(|(_, seat)| seat.ended.is_none()) {
-            return Err(format!("{host} has not noticed that {} was removed", seat.id));
+        let (replicas, observed) = (cluster.replicas.borrow(), cluster.observed.borrow());
+        if let Some((host, hosted)) = replicas.leaving().find(|(_, hosted)| hosted.ended.is_none()) {
+            return Err(format!("{host} has not noticed that {} was removed", hosted.id));
         }
-        let members: BTreeSet<_> = seats.members().map(|(_, seat)| seat.id).collect();
+        let members: BTreeSet<_> = replicas.members().map(|(_, hosted)| hosted.id).collect();
         let mut leaders = BTreeSet::new();
         let mut indexes = BTreeSet::new();
-        for (name, _) in seats.members() {
+        for (name, _) in replicas.members() {
             let Some(replica) = observed.get(name) else { return Err(format!("{name} is not there")) };
             if !*replica.in_contact.borrow() {
                 return Err(format!("{name} is not in contact with the control group"));
@@ -167,6 +167,10 @@ impl Judge {
                     || s.leader.is_none_or(|(node, boot)| view.nodes.get(&node).is_none_or(|n| n.boot != Some(boot)))
             }) {
                 return Err(format!("{name} sees {id} without a living leader, or handed over"));
+            }
+            let hung = cluster.hung.borrow();
+            if let Some((id, _)) = view.subclusters.iter().find(|(id, s)| hung.contains(&(**id, s.token))) {
+                return Err(format!("{name} sees {id} under a lead that hangs"));
             }
             let there = |member: &str| {
                 view.backends.values().any(|b| b.name == member && b.up)

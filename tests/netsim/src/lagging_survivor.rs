@@ -24,8 +24,8 @@ const BACK_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, String> {
     let founders = &HOSTS[..VOTERS];
     let founded = |simulation: &Simulation| {
-        let seats = simulation.cluster.seats.borrow();
-        founders.iter().all(|host| seats.get(host).is_some_and(|seat| seat.disk.durable_term().is_some()))
+        let replicas = simulation.cluster.replicas.borrow();
+        founders.iter().all(|host| replicas.get(host).is_some_and(|hosted| hosted.disk.durable_term().is_some()))
     };
     let leader = loop {
         simulation.step()?;
@@ -49,7 +49,7 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
     }
     simulation.kill(leader)?;
     simulation.kill(wiped)?;
-    simulation.cluster.seats.borrow_mut().wipe(wiped);
+    simulation.cluster.replicas.borrow_mut().wipe(wiped);
     simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("the disk of {wiped} is empty"));
     simulation.start(wiped);
     simulation.start(behind);
@@ -58,7 +58,7 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
     let index = simulation.judge.last_index();
     simulation.start(leader);
     simulation.pass(ENDED_WITHIN)?;
-    let said = simulation.cluster.seats.borrow().get(wiped).and_then(|seat| seat.ended.clone());
+    let said = simulation.cluster.replicas.borrow().get(wiped).and_then(|hosted| hosted.ended.clone());
     if !said.as_ref().is_some_and(|said| said.contains("has an empty disk")) {
         return Err(format!("founding: {wiped} did not end over an empty disk, but: {said:?}"));
     }

@@ -12,6 +12,10 @@ pub(crate) enum Plant {
     VotesNotSynced,
     /// Backends take whatever leader seals last, whatever its token.
     StaleTokens,
+    /// Replicas do not report that their leads hang.
+    HangsUnreported,
+    /// A replica that stopped its heartbeats over a hung lead never sends any again.
+    SilentForever,
     /// A leader without a quorum goes on sending entries and snapshots.
     NoQuorumGate,
     /// What a leader sends is believed however old it is.
@@ -41,7 +45,8 @@ impl Plant {
     /// Plants what lies in the production code; the rest is looked at where it belongs.
     fn apply(self) {
         match self {
-            Self::LyingDisks | Self::StaleTokens => {}
+            Self::LyingDisks | Self::StaleTokens | Self::HangsUnreported => {}
+            Self::SilentForever => plant(Bug::SilentForever),
             Self::VotesNotSynced => plant(Bug::VotesNotSynced),
             Self::NoQuorumGate => plant(Bug::NoQuorumGate),
             Self::OldAppendsBelieved => plant(Bug::OldAppendsBelieved),

@@ -19,30 +19,30 @@ fn wall_clock() -> u64 {
 
 /// One boot of a replica; ends with its host, or when the replica can no longer be part of the cluster.
 pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Result {
-    let seat = cluster.seats.borrow().get(name).cloned();
+    let hosted = cluster.replicas.borrow().get(name).cloned();
     // A spare machine is up, and has no listener.
-    let Some(seat) = seat else { return std::future::pending().await };
+    let Some(hosted) = hosted else { return std::future::pending().await };
     let boot = cluster.fresh_boot();
-    cluster.trace.note(format_args!("{name} starts as {} in life {boot}", seat.id));
+    cluster.trace.note(format_args!("{name} starts as {} in life {boot}", hosted.id));
     let listeners = Listeners {
         control: cluster.links.listen(name, CONTROL_PORT).await?,
         heartbeat: HeartbeatListener::Tasks(cluster.links.listen(name, HEARTBEAT_PORT).await?),
     };
-    let disk = seat.data_dir.display().to_string();
+    let disk = hosted.data_dir.display().to_string();
     let dispatch = cluster.links.listen(name, DISPATCH_PORT).await?;
     let config = ControlPlaneConfig {
         cluster: "netsim".to_owned(),
-        node: seat.id,
+        node: hosted.id,
         boot: BootId::new(boot),
-        replicas: seat.configured,
+        replicas: hosted.configured,
         dispatch_addr: format!("{name}:{DISPATCH_PORT}"),
-        data_dir: seat.data_dir,
+        data_dir: hosted.data_dir,
         timing: Timing::lan(),
         engine: Engine::Memory,
         on_disk_error: OnDiskError::Stop,
         net: cluster.links.net(name),
-        environment: Environment::Simulation { disk: seat.disk, snapshot: SNAPSHOT },
-        join: seat.join,
+        environment: Environment::Simulation { disk: hosted.disk, snapshot: SNAPSHOT },
+        join: hosted.join,
         epochs: EpochSettings::default(),
         request_delays: symphony_types::Nanos::ZERO,
         wall_clock,
@@ -57,7 +57,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
         digest: Box::new(move || looked_at.digest()),
     };
     cluster.observed.borrow_mut().insert(name, observed);
-    let leads = leads::run(cluster.clone(), name, (seat.id, BootId::new(boot)), &plane, dispatch);
+    let leads = leads::run(cluster.clone(), name, (hosted.id, BootId::new(boot)), &plane, dispatch);
     let mut ends = plane.ends();
     let words = tokio::select! {
         biased;
@@ -68,9 +68,9 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
     let words = words.replace(&disk, "its directory");
     cluster.trace.note(format_args!("{name} ends: {words}"));
     cluster.observed.borrow_mut().remove(name);
-    if let Some(seat) = cluster.seats.borrow_mut().get_mut(name) {
-        seat.disk.kill();
-        seat.ended = Some(words);
+    if let Some(hosted) = cluster.replicas.borrow_mut().get_mut(name) {
+        hosted.disk.kill();
+        hosted.ended = Some(words);
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64, copy: Copy) -> Result
     let mut ended = None;
     while ended.is_none() && simulation.sim.elapsed() < restarted + ENDED_WITHIN {
         simulation.step()?;
-        ended = simulation.cluster.seats.borrow().get(victim).and_then(|seat| seat.ended.clone());
+        ended = simulation.cluster.replicas.borrow().get(victim).and_then(|hosted| hosted.ended.clone());
     }
     let took = simulation.sim.elapsed() - restarted;
 
@@ -102,20 +102,20 @@ struct Copied {
 
 impl Copied {
     fn of(simulation: &Simulation, host: &str) -> Result<Self, String> {
-        let seats = simulation.cluster.seats.borrow();
-        let seat = seats.get(host).ok_or("nobody lives there")?;
-        let files = seat.data_dir.with_extension("copy");
-        copy(&seat.data_dir, &files).map_err(|error| format!("{}: {error}", files.display()))?;
+        let replicas = simulation.cluster.replicas.borrow();
+        let hosted = replicas.get(host).ok_or("nobody lives there")?;
+        let files = hosted.data_dir.with_extension("copy");
+        copy(&hosted.data_dir, &files).map_err(|error| format!("{}: {error}", files.display()))?;
         simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("the disk of {host} is copied"));
-        Ok(Self { disk: seat.disk.copy(), files })
+        Ok(Self { disk: hosted.disk.copy(), files })
     }
 
     fn put_back(self, simulation: &Simulation, host: &str) -> Result<(), String> {
-        let mut seats = simulation.cluster.seats.borrow_mut();
-        let dir = seats.get(host).ok_or("nobody lives there")?.data_dir.clone();
+        let mut replicas = simulation.cluster.replicas.borrow_mut();
+        let dir = replicas.get(host).ok_or("nobody lives there")?.data_dir.clone();
         let put = fs::remove_dir_all(&dir).and_then(|()| copy(&self.files, &dir));
         put.map_err(|error| format!("{}: {error}", dir.display()))?;
-        seats.put_back(host, self.disk);
+        replicas.put_back(host, self.disk);
         simulation
             .cluster
             .trace

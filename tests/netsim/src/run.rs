@@ -110,7 +110,7 @@ fn simulate(seed: u64, trouble: Duration, simulation: &mut Simulation) -> Result
         judge.leaders(),
         judge.leads(),
         judge.last_index(),
-        cluster.seats.borrow().lost(),
+        cluster.replicas.borrow().lost(),
         ledger.answered,
         ledger.asked,
         ledger.again,

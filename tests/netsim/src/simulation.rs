@@ -96,8 +96,8 @@ impl Simulation {
         self.cluster.trace.note_at(self.sim.elapsed(), format_args!("{host} is killed"));
         self.sim.crash(host);
         self.cluster.observed.borrow_mut().remove(host);
-        if let Some(seat) = self.cluster.seats.borrow().get(host) {
-            seat.disk.kill();
+        if let Some(hosted) = self.cluster.replicas.borrow().get(host) {
+            hosted.disk.kill();
         }
         // For a moment no process runs there: the judge sees that the boot has ended.
         self.step()

@@ -19,7 +19,8 @@ const SEALED_WITHIN: Duration = Duration::from_millis(100);
 pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
     simulation.until_it_serves(|_| {})?;
     let (id, leader, token) = newest(&simulation.cluster).ok_or("nobody leads the sub-cluster")?;
-    let host = simulation.cluster.seats.borrow().members().find(|(_, seat)| seat.id == leader).map(|(host, _)| host);
+    let host =
+        simulation.cluster.replicas.borrow().members().find(|(_, hosted)| hosted.id == leader).map(|(host, _)| host);
     let stale = host.ok_or("its leader has no host")?;
     let others: Vec<_> = HOSTS.into_iter().filter(|&host| host != stale).collect();
     simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("{stale} leads {id} and hears no replica"));
@@ -49,7 +50,7 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
 }
 
 /// The leader of the sub-cluster, by the most recent view.
-fn newest(cluster: &Cluster) -> Option<(SubclusterId, NodeId, Token)> {
+pub(crate) fn newest(cluster: &Cluster) -> Option<(SubclusterId, NodeId, Token)> {
     let observed = cluster.observed.borrow();
     let views = observed.values().map(|replica| replica.views.borrow().clone());
     let view = views.max_by_key(|view| view.applied_index)?;

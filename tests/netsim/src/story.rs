@@ -4,7 +4,9 @@ use std::process::ExitCode;
 
 use crate::plant::Plants;
 use crate::simulation::Simulation;
-use crate::{cut_founding, deaf_leader, dripping_leader, lagging_survivor, rolled_back, stale_leader, wiped_founders};
+use crate::{
+    cut_founding, deaf_leader, dripping_leader, hung_lead, lagging_survivor, rolled_back, stale_leader, wiped_founders,
+};
 
 /// A story.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -20,6 +22,8 @@ pub(crate) enum Story {
     /// The leader of a sub-cluster is replaced, does not know it, and seals again.
     #[value(name = "stale-leader")]
     Stale,
+    /// The lead of a sub-cluster hangs, once in calm and once where its replica hears no other.
+    HungLead,
     /// A replica comes back over a copy of its disk from between two of its boots, while another one is down.
     RolledBack,
     /// A replica comes back so, with a copy from its last boot.
@@ -39,6 +43,7 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::Deaf => (deaf_leader::tell(&mut simulation), "deaf-leader"),
         Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
         Story::Stale => (stale_leader::tell(&mut simulation), "stale-leader"),
+        Story::HungLead => (hung_lead::tell(&mut simulation), "hung-lead"),
         Story::RolledBack => (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::BetweenLives), "rolled-back"),
         Story::RolledBackLife => {
             (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheLife), "rolled-back-life")

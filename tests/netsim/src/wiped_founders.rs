@@ -21,14 +21,14 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
         simulation.kill(host)?;
     }
     for &host in &wiped {
-        simulation.cluster.seats.borrow_mut().wipe(host);
+        simulation.cluster.replicas.borrow_mut().wipe(host);
         simulation.cluster.trace.note_at(simulation.sim.elapsed(), format_args!("the disk of {host} is empty"));
         simulation.start(host);
     }
     nobody_leads(simulation, OPPORTUNITY, &format!("and {third} alone has the state"))?;
     simulation.start(third);
     let words = |simulation: &Simulation, host: &str| {
-        simulation.cluster.seats.borrow().get(host).and_then(|seat| seat.ended.clone())
+        simulation.cluster.replicas.borrow().get(host).and_then(|hosted| hosted.ended.clone())
     };
     nobody_leads(simulation, ENDED_WITHIN, &format!("and {third} alone has the state"))?;
     for &host in &wiped {

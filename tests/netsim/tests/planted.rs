@@ -32,6 +32,16 @@ fn backends_that_take_a_stale_token() {
 }
 
 #[test]
+fn leads_that_hang_and_are_not_reported() {
+    found(&["story", "hung-lead", "--seed", "1", "--plant", "hangs-unreported"], "hang: ");
+}
+
+#[test]
+fn a_replica_that_stays_silent_after_a_hung_lead() {
+    found(&["story", "hung-lead", "--seed", "1", "--plant", "silent-forever"], "I8: ");
+}
+
+#[test]
 fn commands_that_are_applied_in_another_order() {
     found_by_seeds("disordered-apply", "1", "C6: ");
 }

@@ -40,6 +40,12 @@ fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {
     told_by_seeds("stale-leader");
 }
 
+/// A hung lead is given up, and where the control group is not heard the heartbeats stop and come back.
+#[test]
+fn a_lead_that_hangs_is_replaced_also_where_its_replica_hears_nobody() {
+    told_by_seeds("hung-lead");
+}
+
 /// No acknowledged entry is lost where a replica comes back over a copy of its disk from between two of its boots.
 #[test]
 fn a_replica_over_an_older_copy_of_its_disk_ends_and_helps_nobody_to_forget() {

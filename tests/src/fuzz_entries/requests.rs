@@ -175,6 +175,7 @@ fn model() -> ModelInfo {
         slo: Nanos::from_millis(50),
         sheds: true,
         state: ModelState::Ready,
+        pipeline: None,
     }
 }
 

@@ -114,7 +114,7 @@ impl ClusterState {
     #[cfg(debug_assertions)]
     fn assert_moves_are_as_far_as_they_can_be(&self, index: u64, command: &Command) {
         let (mut asked, mut overlooked) = (self.clone(), Vec::new());
-        asked.advance_all(index, crate::moves::MoveTrigger::Room, &mut overlooked);
+        asked.advance_all(index, crate::effect::MoveTrigger::Room, &mut overlooked);
         assert!(overlooked.is_empty(), "{overlooked:?} was overlooked after {command:?} at index {index}");
     }
 

@@ -4,11 +4,10 @@ use symphony_types::{BackendId, BootId, GpuId, SubclusterId, Token};
 
 use crate::command::{BackendRegistration, GpuOffer};
 use crate::effect::Effect;
-use crate::epoch_plan::Moved;
+use crate::epoch_plan::{BackendMove, Moved};
 use crate::leader_choice::Preference;
 use crate::limits::{BACKENDS_MAX, GPUS_MAX, SUBCLUSTERS_MAX};
 use crate::models::{self, MemoryNeed};
-use crate::moves::BackendMove;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, Gpu, Standing, Subcluster};

@@ -6,9 +6,9 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 use symphony_types::{Epoch, NodeId, Token};
 
+use crate::effect::MoveTrigger;
 use crate::invariants::{self, Violation};
 use crate::limits::{BACKUP_BYTES_MAX, EVENTS_MAX};
-use crate::moves::MoveTrigger;
 use crate::snapshot::RestoreError;
 use crate::state::{ClusterState, Event};
 

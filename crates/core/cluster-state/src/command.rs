@@ -1,16 +1,13 @@
 //! Commands: what can be proposed to the control group.
 
 use rkyv::{Archive, Deserialize, Serialize};
-use symphony_types::{
-    BackendId, BootId, CutDigest, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token,
-};
+use symphony_types::{BackendId, BootId, CutDigest, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
 
-use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
+use crate::epoch_plan::{Moved, PlanProposal};
 use crate::limits::COMMAND_BYTES_MAX;
 use crate::operation::{Action, Operation};
-use crate::policies::PolicyFailure;
-use crate::refusal::Refusal;
 use crate::state::HolderState;
+use crate::subcluster_policy::PolicyFailure;
 use symphony_pipeline::CommittedSplit;
 use symphony_replicated::command_bytes_max;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
@@ -190,26 +187,6 @@ pub enum Command {
     },
 }
 
-/// The result of the epoch loop.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlanProposal {
-    /// The epoch that it was computed from: in another epoch it is outdated, and it runs only if no other plan does. 0
-    /// to skip both checks.
-    pub epoch: Epoch,
-    /// Why it was made, for display.
-    pub cause: String,
-    /// What it achieves, for display.
-    pub summary: String,
-    /// Its moves.
-    pub moves: Vec<WantedMove>,
-    /// Models that fit nowhere and stay where they are. A plan without moves only names these.
-    pub left_alone: Vec<LeftAlone>,
-    /// Assumed loading speed of backends without measurements, in bytes per second; 0 if unknown.
-    pub load_bytes_per_s: u64,
-    /// Whether it runs at once or waits for an operator's approval.
-    pub adopt: bool,
-}
-
 /// The registration of a scheduler replica.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct NodeRegistration {
@@ -271,9 +248,9 @@ pub struct FrontendRegistration {
 }
 
 impl Enveloped for Command {
-    const MAGIC: &'static str = crate::snapshot::MAGIC;
-    const VERSION: u16 = crate::snapshot::VERSION;
-    const OLDEST: u16 = crate::snapshot::OLDEST;
+    const MAGIC: &'static str = crate::format::MAGIC;
+    const VERSION: u16 = crate::format::VERSION;
+    const OLDEST: u16 = crate::format::OLDEST;
     const KIND: u16 = 1;
     const WHAT: &'static str = "command";
     const BYTES_MAX: usize = command_bytes_max(COMMAND_BYTES_MAX);
@@ -313,15 +290,6 @@ impl Command {
     /// If the bytes are anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         envelope::decode(bytes)
-    }
-
-    /// Validates a command before it enters the log, as far as that is possible without the state: a command that
-    /// cannot succeed need not enter. Limits that earlier releases did not have are checked here, too.
-    ///
-    /// # Errors
-    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
-    pub fn validate(&self) -> Result<(), Refusal> {
-        Ok(crate::validate::new_command(self)?)
     }
 
     /// The stable label of the kind of command, for logs and metrics.

@@ -2,27 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, SubclusterId};
 
-use crate::epoch_plan::{Moved, WantedMove};
+use crate::epoch_plan::{MoveCost, Moved, WantedMove};
 use crate::limits::LOAD_MEASURED_BYTES_MIN;
 use crate::models::{MemoryNeed, memory_need};
 use crate::state::{Backend, ClusterState};
 use symphony_replicated::ModelSpec;
-
-/// The cost of moves.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MoveCost {
-    /// Bytes of models to load, over all GPUs.
-    pub bytes: u64,
-    /// The largest amount that one backend loads.
-    pub backend_bytes: u64,
-    /// The longest loading time of one backend in milliseconds, by its measured speed; 0 if that is unknown.
-    pub backend_ms: u64,
-    /// The largest amount of additional memory on one GPU.
-    pub gpu_bytes: u64,
-}
 
 impl ClusterState {
     /// The cost of each of these moves, and of all together. Backends without measurements load `load_bytes_per_s`.

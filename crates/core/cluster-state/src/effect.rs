@@ -7,10 +7,18 @@ use symphony_types::{
 };
 
 use crate::epoch_plan::WantedMove;
-use crate::moves::MoveTrigger;
-use crate::policies::PolicyFailure;
 use crate::state::HolderState;
-use crate::traffic::Traffic;
+use crate::subcluster_policy::PolicyFailure;
+use crate::traffic_split::Traffic;
+
+/// Which moves an effect can advance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum MoveTrigger {
+    /// Moves under way, and backends that wait because no other backend holds the models that they serve.
+    Ready,
+    /// Those of [`Ready`](Self::Ready), and moves that wait for memory or for their turn.
+    Room,
+}
 
 /// One change made by a command, in order. The `Display` of a notable effect is the sentence that `symphony get events`
 /// shows.

@@ -1,17 +1,10 @@
-//! Plans: which models and backends move where, and the progress of the moves.
+//! Plans and moves as data: which models and backends move where, at what cost, and how far they are. The rules are in
+//! `plans.rs` and `moves.rs`.
 
 use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, Epoch, ModelId, SubclusterId};
-
-use crate::command::PlanProposal;
-use crate::cost::MoveCost;
-use crate::effect::Effect;
-use crate::limits::PLANS_KEPT;
-use crate::refusal::Refusal;
-use crate::reply::{Outcome, Reply};
-use crate::state::ClusterState;
 
 /// The plan of an epoch: the moves from the present cluster to the computed one.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -98,79 +91,64 @@ pub enum MoveProgress {
     GivenUp(String),
 }
 
-impl ClusterState {
-    pub(crate) fn propose_plan(&mut self, index: u64, proposal: &PlanProposal, effects: &mut Vec<Effect>) -> Outcome {
-        if proposal.epoch != Epoch::default() && proposal.epoch != self.epoch {
-            return Err(Refusal::PlanOutdated { planned: proposal.epoch, current: self.epoch });
-        }
-        let running = |plan: &&EpochPlan| plan.status == PlanStatus::Running;
-        if self.plans.iter().filter(running).count() >= PLANS_KEPT {
-            return Err(Refusal::Limit { what: "plans that run".into(), max: PLANS_KEPT as u64 });
-        }
-        // The plan was computed before an operator approved another one, which it would end before its start.
-        if proposal.epoch != Epoch::default() && proposal.adopt && self.plans.iter().any(|plan| running(&plan)) {
-            let reason = "another plan runs by now; expected none beside one that was made for an epoch".into();
-            return Err(Refusal::Invalid { field: "adopt".into(), reason });
-        }
-        self.drop_proposed(effects);
-        if proposal.adopt {
-            self.give_up_waiting(effects);
-        }
-        let (costs, cost) = self.costs_of(&proposal.moves, proposal.load_bytes_per_s);
-        let moves = proposal.moves.iter().zip(costs);
-        let plan = EpochPlan {
-            id: index,
-            cause: proposal.cause.clone(),
-            summary: proposal.summary.clone(),
-            moves: moves.map(|(&wanted, cost)| PlannedMove { wanted, cost, progress: MoveProgress::Waiting }).collect(),
-            cost,
-            left_alone: proposal.left_alone.clone(),
-            status: if proposal.adopt { PlanStatus::Running } else { PlanStatus::Proposed },
-        };
-        let (cause, moves) = (plan.cause.clone(), plan.moves.len() as u64);
-        effects.push(Effect::PlanProposed { plan: index, cause, moves });
-        if proposal.adopt {
-            effects.push(Effect::PlanAdopted { plan: index });
-        }
-        self.plans.push(plan);
-        // A running plan is kept: its moves are under way.
-        if self.plans.len() > PLANS_KEPT
-            && let Some(oldest) = self.plans.iter().position(|plan| plan.status != PlanStatus::Running)
-        {
-            self.plans.remove(oldest);
-        }
-        Ok(Reply::Plan { plan: index })
-    }
+/// The result of the epoch loop.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct PlanProposal {
+    /// The epoch that it was computed from: in another epoch it is outdated, and it runs only if no other plan does. 0
+    /// to skip both checks.
+    pub epoch: Epoch,
+    /// Why it was made, for display.
+    pub cause: String,
+    /// What it achieves, for display.
+    pub summary: String,
+    /// Its moves.
+    pub moves: Vec<WantedMove>,
+    /// Models that fit nowhere and stay where they are. A plan without moves only names these.
+    pub left_alone: Vec<LeftAlone>,
+    /// Assumed loading speed of backends without measurements, in bytes per second; 0 if unknown.
+    pub load_bytes_per_s: u64,
+    /// Whether it runs at once or waits for an operator's approval.
+    pub adopt: bool,
+}
 
-    pub(crate) fn review_plan(&mut self, id: u64, approve: bool, effects: &mut Vec<Effect>) -> Outcome {
-        let waits = |plan: &EpochPlan| plan.id == id && plan.status == PlanStatus::Proposed;
-        let place = self.plans.iter().position(waits);
-        let place = place.ok_or(Refusal::NoSuchPlan { plan: id })?;
-        if approve {
-            self.give_up_waiting(effects);
-        }
-        self.plans[place].status = if approve { PlanStatus::Running } else { PlanStatus::Dropped };
-        effects.push(if approve { Effect::PlanAdopted { plan: id } } else { Effect::PlanDropped { plan: id } });
-        Ok(Reply::Done)
-    }
+/// The cost of moves.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MoveCost {
+    /// Bytes of models to load, over all GPUs.
+    pub bytes: u64,
+    /// The largest amount that one backend loads.
+    pub backend_bytes: u64,
+    /// The longest loading time of one backend in milliseconds, by its measured speed; 0 if that is unknown.
+    pub backend_ms: u64,
+    /// The largest amount of additional memory on one GPU.
+    pub gpu_bytes: u64,
+}
 
-    /// Another plan is proposed: waiting ones are outdated.
-    fn drop_proposed(&mut self, effects: &mut Vec<Effect>) {
-        for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Proposed) {
-            plan.status = PlanStatus::Dropped;
-            effects.push(Effect::PlanDropped { plan: plan.id });
-        }
-    }
+/// A move of a model to another sub-cluster.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelMove {
+    /// The old sub-cluster.
+    pub from: SubclusterId,
+    /// The new sub-cluster.
+    pub to: SubclusterId,
+    /// Log index at which the move began; identifies it.
+    pub since: u64,
+    /// Log index from which on new requests go to `to`; `None` while the backends there load the model.
+    pub switched: Option<u64>,
+}
 
-    /// Another plan runs: moves of earlier plans that have not begun are cancelled.
-    fn give_up_waiting(&mut self, effects: &mut Vec<Effect>) {
-        let running = self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running);
-        for planned in running.flat_map(|plan| &mut plan.moves).filter(|m| m.progress == MoveProgress::Waiting) {
-            let reason = "a younger plan took its place".to_owned();
-            effects.push(Effect::MoveGivenUp { wanted: planned.wanted, reason: reason.clone() });
-            planned.progress = MoveProgress::GivenUp(reason);
-        }
-    }
+/// A move of a backend with its GPUs to another sub-cluster.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendMove {
+    /// The new sub-cluster.
+    pub to: SubclusterId,
+    /// Log index at which the move began; identifies it.
+    pub since: u64,
+    /// Whether it loads the models of the new sub-cluster beside those of the old one. If memory is too small for both,
+    /// it loads them after the move; meanwhile the old sub-cluster continues with its remaining GPUs.
+    pub preloads: bool,
+    /// Log index from which on it gets no more plans; `None` while it loads.
+    pub retiring: Option<u64>,
 }
 
 impl EpochPlan {

@@ -12,15 +12,15 @@ use symphony_types::{
     SubclusterId, Transforms,
 };
 
-use crate::command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration, PlanProposal};
-use crate::epoch_plan::{LeftAlone, Moved, WantedMove};
+use crate::command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, NodeRegistration};
+use crate::epoch_plan::{LeftAlone, Moved, PlanProposal, WantedMove};
 use crate::invariants::check;
 use crate::limits::*;
 use crate::operation::{Action, Operation};
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
 use crate::state::{ClusterState, HolderState};
-use crate::traffic::Traffic;
+use crate::traffic_split::Traffic;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
 /// Sub-clusters with models, as many as backends in each: this maximises the number of copies. The other sub-clusters

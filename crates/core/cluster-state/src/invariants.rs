@@ -14,7 +14,7 @@ use crate::limits::{
     POLICIES_KNOWN_MAX, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
 };
 use crate::state::ClusterState;
-use crate::traffic::is_version;
+use crate::traffic_split::is_version;
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use symphony_types::{BackendId, BootId, Nanos, NodeId, SubclusterId, Time, Token};
 
 use crate::command::Command;
-use crate::policies::PolicyFailure;
+use crate::subcluster_policy::PolicyFailure;
 
 /// The time in which the control group must agree to end a hung lead; afterwards the replica stops its heartbeats.
 pub const CEDE_WITHIN: Nanos = Nanos::from_millis(100);

@@ -13,6 +13,7 @@ mod duties;
 mod effect;
 mod epoch_plan;
 mod families;
+mod format;
 mod frontends;
 #[cfg(test)]
 mod full_state_tests;
@@ -27,31 +28,32 @@ mod nodes;
 mod operate;
 mod operation;
 mod pipelines;
+mod plans;
 mod policies;
 mod refusal;
 mod reply;
 mod snapshot;
 mod state;
+mod subcluster_policy;
 mod traffic;
+mod traffic_split;
 mod validate;
 
 pub use apply::Applied;
 pub use backup::{Backup, BackupError, IDS_SKIPPED_MAX, IDS_SKIPPED_MIN, NewGroup};
-pub use command::{
-    BackendRegistration, Command, FrontendRegistration, GpuOffer, LogEntry, NodeRegistration, PlanProposal,
-};
-pub use cost::MoveCost;
+pub use command::{BackendRegistration, Command, FrontendRegistration, GpuOffer, LogEntry, NodeRegistration};
 pub use effect::Effect;
-pub use epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
+pub use epoch_plan::{
+    BackendMove, EpochPlan, LeftAlone, ModelMove, MoveCost, MoveProgress, Moved, PlanProposal, PlanStatus, PlannedMove,
+    WantedMove,
+};
 pub use families::Trunk;
 pub use handover::LeadTransfer;
 pub use invariants::{Violation, check, check_step};
 pub use lead_report::{CEDE_WITHIN, LeadReport, LeadReportAction, LeadReportInput, LeadReporter};
 pub use limits::*;
-pub use moves::{BackendMove, ModelMove};
 pub use operation::{Action, NewReplica, Operation};
 pub use pipelines::LoadedPipeline;
-pub use policies::{FailedPolicy, POLICY_OF_MODELS, PolicyFailure, SubclusterPolicy};
 pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
@@ -59,6 +61,7 @@ pub use state::{
     Backend, ClusterState, Event, Frontend, Gpu, Holder, HolderState, Leader, Model, Node, Standing, Subcluster,
     Successor,
 };
+pub use subcluster_policy::{FailedPolicy, POLICY_OF_MODELS, PolicyFailure, SubclusterPolicy};
 pub use symphony_replicated::envelope::version_of;
 pub use symphony_replicated::{CodecError, Fnv1a, InvalidField, KeptOperation, KindProfile, ModelSource, ModelSpec};
-pub use traffic::{Shadow, Traffic};
+pub use traffic_split::{Shadow, Traffic};

@@ -11,51 +11,14 @@
 
 use std::collections::BTreeMap;
 
-use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, ModelId, SubclusterId, Token};
 
-use crate::effect::Effect;
-use crate::epoch_plan::{MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
+use crate::effect::{Effect, MoveTrigger};
+use crate::epoch_plan::{BackendMove, ModelMove, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
 use crate::limits::{ERROR_BYTES_MAX, LOADS_PER_BACKEND_MAX, MOVES_AT_ONCE_MAX};
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::{Backend, ClusterState, HolderState};
-
-/// A move of a model to another sub-cluster.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ModelMove {
-    /// The old sub-cluster.
-    pub from: SubclusterId,
-    /// The new sub-cluster.
-    pub to: SubclusterId,
-    /// Log index at which the move began; identifies it.
-    pub since: u64,
-    /// Log index from which on new requests go to `to`; `None` while the backends there load the model.
-    pub switched: Option<u64>,
-}
-
-/// A move of a backend with its GPUs to another sub-cluster.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackendMove {
-    /// The new sub-cluster.
-    pub to: SubclusterId,
-    /// Log index at which the move began; identifies it.
-    pub since: u64,
-    /// Whether it loads the models of the new sub-cluster beside those of the old one. If memory is too small for both,
-    /// it loads them after the move; meanwhile the old sub-cluster continues with its remaining GPUs.
-    pub preloads: bool,
-    /// Log index from which on it gets no more plans; `None` while it loads.
-    pub retiring: Option<u64>,
-}
-
-/// Which moves an effect can advance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum MoveTrigger {
-    /// Moves under way, and backends that wait because no other backend holds the models that they serve.
-    Ready,
-    /// Those of [`Ready`](Self::Ready), and moves that wait for memory or for their turn.
-    Room,
-}
 
 impl ClusterState {
     /// The number of moves under way.

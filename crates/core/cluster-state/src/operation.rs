@@ -6,8 +6,8 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_policy::ModelPolicy;
 use symphony_types::{Duty, FrontendId, Level, Member, Nanos, NodeId, OperationId, RequestValue};
 
-use crate::command::PlanProposal;
-use crate::traffic::Traffic;
+use crate::epoch_plan::PlanProposal;
+use crate::traffic_split::Traffic;
 use symphony_pipeline::PipelineDeclaration;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book;

@@ -61,9 +61,9 @@ pub enum Reply {
 struct Envelope(Outcome);
 
 impl Enveloped for Envelope {
-    const MAGIC: &'static str = crate::snapshot::MAGIC;
-    const VERSION: u16 = crate::snapshot::VERSION;
-    const OLDEST: u16 = crate::snapshot::OLDEST;
+    const MAGIC: &'static str = crate::format::MAGIC;
+    const VERSION: u16 = crate::format::VERSION;
+    const OLDEST: u16 = crate::format::OLDEST;
     const KIND: u16 = 2;
     const WHAT: &'static str = "answer";
     const BYTES_MAX: usize = OUTCOME_BYTES_MAX;

@@ -4,20 +4,12 @@ use rkyv::rancor;
 use rkyv::util::AlignedVec;
 use symphony_types::Level;
 
+use crate::format::{MAGIC, OLDEST, VERSION};
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
 use crate::state::{ClusterState, StateOfVersion9, StateOfVersion10};
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 use symphony_replicated::{Fnv1a, InvalidField};
-
-/// Magic bytes of this crate's encodings.
-pub(crate) const MAGIC: &str = "SYCS";
-
-/// The newest version of commands, replies and the state; each level of a cluster has its own.
-pub(crate) const VERSION: u16 = Level::NEWEST.formats().state;
-
-/// The oldest version that is read, since a log may hold it.
-pub(crate) const OLDEST: u16 = Level::OLDEST_READ.formats().state;
 
 /// The last versions in which the state has no level, and no policies of sub-clusters.
 const WITHOUT_LEVEL: u16 = 9;

@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, ModelId, NodeId, SubclusterId, Token};
 
-use crate::epoch_plan::EpochPlan;
+use crate::epoch_plan::{BackendMove, EpochPlan, ModelMove};
 use crate::families::Trunk;
-use crate::moves::{BackendMove, ModelMove};
 use crate::pipelines::LoadedPipeline;
-use crate::policies::SubclusterPolicy;
 use crate::reply::Outcome;
-use crate::traffic::Traffic;
+use crate::subcluster_policy::SubclusterPolicy;
+use crate::traffic_split::Traffic;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book::KeptOperation;
 

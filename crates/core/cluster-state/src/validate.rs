@@ -7,13 +7,26 @@ use symphony_replicated::InvalidField;
 use symphony_replicated::fields::{address, count, invalid, name, text};
 use symphony_types::{BootId, Level, MODEL_CUTS_MAX, NodeId, VersionedName};
 
-use crate::command::{Command, PlanProposal};
+use crate::command::Command;
+use crate::epoch_plan::PlanProposal;
 use crate::limits::{
     ERROR_BYTES_MAX, GPUS_PER_BACKEND_MAX, PLAN_LEFT_ALONE_MAX, PLAN_MOVES_MAX, PLAN_WORDS_BYTES_MAX,
     POLICIES_KNOWN_MAX,
 };
 use crate::operation::{Action, Operation};
+use crate::refusal::Refusal;
 use crate::state::HolderState;
+
+impl Command {
+    /// Validates a command before it enters the log, as far as that is possible without the state: a command that
+    /// cannot succeed need not enter. Limits that earlier releases did not have are checked here, too.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        Ok(new_command(self)?)
+    }
+}
 
 pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
     match command {
@@ -86,7 +99,7 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
 
 /// Checks only for commands that are not yet in the log. Limits that were introduced later belong here: logs and
 /// snapshots of earlier releases may exceed them, and every replica must apply those as agreed.
-pub(crate) fn new_command(new: &Command) -> Result<(), InvalidField> {
+fn new_command(new: &Command) -> Result<(), InvalidField> {
     command(new)?;
     match new {
         Command::Operate(Operation { action: Action::LoadModel(spec), .. }) => spec.validate_new(),

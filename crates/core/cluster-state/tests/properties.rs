@@ -27,7 +27,7 @@ const POLICIES: [&str; 4] = [
 
 fn loaded(id: u64, name: &str, subcluster: &str, kinds: &[&str]) -> Command {
     let policy = POLICIES[id as usize % POLICIES.len()].parse().unwrap();
-    let source = if id % 3 == 0 { ModelSource::Emulated } else { ModelSource::Onnx("m.onnx".into()) };
+    let source = if id.is_multiple_of(3) { ModelSource::Emulated } else { ModelSource::Onnx("m.onnx".into()) };
     let spec = ModelSpec { policy, source, ..scene::spec(name, subcluster, kinds) };
     Command::Operate(operation(id, Action::LoadModel(spec)))
 }

@@ -14,6 +14,7 @@ use crate::state::KindCapacity;
 
 /// One log entry. It is validated completely when it is applied, even if the proposer did so before.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "few exist at a time, and most of them carry a model")]
 pub enum Command {
     /// Registers a cluster or updates its GPUs.
     SeeCluster {
@@ -144,6 +145,7 @@ pub struct Operation {
 
 /// The action of an operation.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "few exist at a time, and most of them carry a model")]
 pub enum Action {
     /// Load a model.
     LoadModel {

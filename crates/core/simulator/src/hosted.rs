@@ -34,7 +34,7 @@ pub(crate) trait Hosted: ClusterPolicy {
         None
     }
 
-    /// Its lessons; `None` if it does not learn.
+    /// What it learnt; `None` if it does not learn.
     fn learnt(&self) -> Option<LearningResult> {
         None
     }

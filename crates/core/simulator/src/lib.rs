@@ -17,7 +17,7 @@ mod gpus;
 mod grant_check;
 mod histogram;
 mod hosted;
-mod lessons;
+mod learner_host;
 mod open_requests;
 mod oracle;
 mod pipelines;

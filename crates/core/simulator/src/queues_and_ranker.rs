@@ -13,7 +13,7 @@ use symphony_workload::SimulatedPolicy;
 use crate::gpu_reports::GpuReports;
 use crate::grant_check;
 use crate::hosted::{Fault, Hosted};
-use crate::lessons::{Lesson, Lessons};
+use crate::learner_host::{LearnerHost, LearntChange};
 use crate::policy_facts::PolicyFacts;
 use crate::result::LearningResult;
 use crate::spin_trap::SpinTrap;
@@ -48,7 +48,7 @@ pub(crate) struct QueuesAndRanker<T> {
     /// One per GPU; empty if executions are exact, since reports are then not needed.
     reports: Vec<GpuReports>,
     /// The learner's state, if learning is on.
-    lessons: Option<Box<Lessons>>,
+    learner: Option<Box<LearnerHost>>,
     tap: T,
     /// By GPU.
     classes: Vec<GpuClass>,
@@ -87,7 +87,7 @@ impl<T: Tap> QueuesAndRanker<T> {
             wake_at: Time::NEVER,
             waiting: 0,
             reports: if facts.exact { Vec::new() } else { vec![GpuReports::default(); facts.gpus as usize] },
-            lessons: Lessons::new(facts),
+            learner: LearnerHost::new(facts),
             tap,
             classes: facts.gpu_classes.clone(),
             grants: VecDeque::new(),
@@ -198,11 +198,11 @@ impl<T: Tap> QueuesAndRanker<T> {
     }
 
     /// Passes corrections to the queues and the ranker.
-    fn apply_lessons(&mut self, now: Time, learnt: Vec<Lesson>) {
-        for lesson in learnt {
-            match lesson {
-                Lesson::Profile(model, class, profile) => self.queues[model as usize].set_profile(class, profile),
-                Lesson::Quarantine(gpu, out) => {
+    fn apply_learnt(&mut self, now: Time, learnt: Vec<LearntChange>) {
+        for change in learnt {
+            match change {
+                LearntChange::Profile(model, class, profile) => self.queues[model as usize].set_profile(class, profile),
+                LearntChange::Quarantine(gpu, out) => {
                     if let Some(known) = self.reports.get_mut(gpu.get() as usize) {
                         known.quarantine(out);
                         let (free_at, report_due) = (known.usable_at(), known.report_due());
@@ -259,8 +259,8 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                     known.reset(free_at);
                 }
                 let class = self.classes.get(gpu.get() as usize).copied().unwrap_or_default();
-                if let Some(lessons) = &mut self.lessons {
-                    lessons.gpu_up(gpu, class);
+                if let Some(learner) = &mut self.learner {
+                    learner.gpu_up(gpu, class);
                 }
                 self.rank(now, RankInput::Add { gpu, class, free_at });
             }
@@ -269,18 +269,18 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
                     known.reset(Time::NEVER);
                     known.quarantine(false);
                 }
-                if let Some(lessons) = &mut self.lessons {
-                    let learnt = lessons.gpu_down(gpu);
-                    self.apply_lessons(now, learnt);
+                if let Some(learner) = &mut self.learner {
+                    let learnt = learner.gpu_down(gpu);
+                    self.apply_learnt(now, learnt);
                 }
                 self.rank(now, RankInput::Remove(gpu));
             }
             ClusterInput::Done { gpu, model, start_late, latency, .. } => {
                 let slot = gpu.get() as usize;
                 if let Some((predicted, items)) = self.reports.get_mut(slot).and_then(|known| known.ended(now)) {
-                    if let Some(lessons) = &mut self.lessons {
-                        let learnt = lessons.ran(now, gpu, model, items, latency);
-                        self.apply_lessons(now, learnt);
+                    if let Some(learner) = &mut self.learner {
+                        let learnt = learner.ran(now, gpu, model, items, latency);
+                        self.apply_learnt(now, learnt);
                     }
                     let (free_at, report_due) = (self.reports[slot].usable_at(), self.reports[slot].report_due());
                     self.rank(now, RankInput::BusyUntil { gpu, free_at, report_due });
@@ -311,9 +311,9 @@ impl<T: Tap> ClusterPolicy for QueuesAndRanker<T> {
         if now >= self.account_at {
             self.account(now, out);
         }
-        if let Some(lessons) = &mut self.lessons {
-            let learnt = lessons.due(now);
-            self.apply_lessons(now, learnt);
+        if let Some(learner) = &mut self.learner {
+            let learnt = learner.due(now);
+            self.apply_learnt(now, learnt);
             self.answer_grants(now, out);
         }
         let wake_at = Time::from_nanos(self.timers.min_key());
@@ -335,7 +335,7 @@ impl<T: Tap> Hosted for QueuesAndRanker<T> {
 
     #[inline]
     fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
-        self.lessons.as_mut()?.corrected()
+        self.learner.as_mut()?.corrected()
     }
 
     fn demand_time(&self) -> Option<Nanos> {
@@ -344,7 +344,7 @@ impl<T: Tap> Hosted for QueuesAndRanker<T> {
     }
 
     fn learnt(&self) -> Option<LearningResult> {
-        self.lessons.as_ref().map(|lessons| lessons.result())
+        self.learner.as_ref().map(|learner| learner.result())
     }
 
     #[inline]

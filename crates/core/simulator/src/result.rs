@@ -90,7 +90,7 @@ pub struct RunResult {
     /// The number of GPUs, if it followed the load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autoscale: Option<ScalingResult>,
-    /// The lessons of the run, if learning was on.
+    /// What the run learnt, if learning was on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning: Option<LearningResult>,
     /// Simulated requests, including those outside the counted time.
@@ -98,7 +98,7 @@ pub struct RunResult {
     pub simulated_requests: u64,
 }
 
-/// Lessons of the whole run.
+/// What was learnt in the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LearningResult {
     /// How often a GPU was set aside.

@@ -6,7 +6,8 @@ use symphony_types::{GPU_CLASSES_MAX, Nanos};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::scenario::{DURATION_S_MAX, GpuSpec, ModelSpec, PRICE_MAX};
+use crate::limits::{DURATION_S_MAX, PRICE_MAX};
+use crate::specs::{GpuSpec, ModelSpec};
 use crate::text::{AutoscaleText, ScenarioText};
 
 /// The default time from an order to a serving GPU: a process on a running machine that loads its models.

@@ -6,7 +6,7 @@ use symphony_types::Nanos;
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::scenario::DURATION_S_MAX;
+use crate::limits::DURATION_S_MAX;
 use crate::text::{LearningText, ScenarioText};
 
 /// The largest slowdown to search for, in percent: batches count up to twice the slowdown searched for.

@@ -11,8 +11,10 @@ mod execution;
 mod failure;
 mod item_law;
 mod learning;
+mod limits;
 mod memory;
 mod model_distributions;
+mod noise;
 mod override_key;
 mod pipelines;
 mod popularity;
@@ -24,6 +26,7 @@ mod request_stream;
 mod scenario;
 mod seed;
 mod slowdown;
+mod specs;
 mod text;
 mod trace;
 mod value_distribution;
@@ -32,10 +35,12 @@ mod variants;
 pub use arrivals::{ArrivalStream, arrival_streams, pipeline_streams};
 pub use autoscale::Autoscale;
 pub use error::ScenarioError;
-pub use execution::{Execution, LOGNORMAL_SIGMA_MAX, NoiseStream, noise_streams};
+pub use execution::{Execution, LOGNORMAL_SIGMA_MAX};
 pub use failure::{FAILURES_MAX, Failure};
 pub use item_law::{GAUSSIAN_SIGMA_MAX, ItemLaw, ItemLawError, LOGNORMAL_ITEMS_SIGMA_MAX, item_shares, items_from_csv};
 pub use learning::QUARANTINED_PERCENT_MAX;
+pub use limits::{DURATION_S_MAX, PRICE_MAX, RATE_RPS_MAX, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, SEEDS_MAX};
+pub use noise::{NoiseStream, noise_streams};
 pub use override_key::{override_at_fault, override_key};
 pub use pipelines::{FanOut, FanOutLaw, PipelineLoad, SCENARIO_PIPELINES_MAX, SplitRule, result_rng};
 pub use popularity::Popularity;
@@ -47,12 +52,9 @@ pub use recorded::{
     Window,
 };
 pub use request_stream::{Arriving, RequestStream, request_streams};
-pub use scenario::{
-    Arrival, DURATION_S_MAX, GpuSpec, ModelSpec, Network, PRICE_MAX, RATE_RPS_MAX, SCENARIO_GPUS_MAX,
-    SCENARIO_MODELS_MAX, SEEDS_MAX, Scenario,
-};
+pub use scenario::{Arrival, Network, Scenario};
 pub use slowdown::{SLOWDOWNS_MAX, Slowdown};
+pub use specs::{GpuSpec, ModelSpec, Variants};
 pub use symphony_policy::{AutoRule, PolicySpec, SimulatedPolicy, UnmergedPolicy};
 pub use trace::{TRACE_ROWS_MAX, Trace, TraceRow};
 pub use value_distribution::{DISTRIBUTION_ENTRIES_MAX, ValueDistribution};
-pub use variants::Variants;

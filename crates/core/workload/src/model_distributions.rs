@@ -5,7 +5,7 @@ use symphony_types::Nanos;
 use crate::check::Check;
 use crate::error::ScenarioError;
 use crate::item_law::{ItemLaw, items_from_csv};
-use crate::scenario::TIME_MS_MAX;
+use crate::limits::TIME_MS_MAX;
 use crate::text::{DeadlineText, ItemsText, SpreadText};
 use crate::value_distribution::ValueDistribution;
 

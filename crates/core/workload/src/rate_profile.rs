@@ -4,7 +4,7 @@ use symphony_types::Time;
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::scenario::DURATION_S_MAX;
+use crate::limits::DURATION_S_MAX;
 
 /// Steps of one profile.
 pub const RATE_STEPS_MAX: usize = 100_000;

@@ -14,6 +14,9 @@ use crate::error::ScenarioError;
 use crate::execution::Execution;
 use crate::failure::Failure;
 use crate::learning;
+use crate::limits::{
+    DURATION_S_MAX, PRICE_MAX, RATE_RPS_MAX, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, SEEDS_MAX, TIME_MS_MAX, ZIPF_MAX,
+};
 use crate::override_key;
 use crate::pipelines::{OwnModels, PipelineLoad};
 use crate::popularity::Popularity;
@@ -21,29 +24,13 @@ use crate::profile_csv::profile_from_csv;
 use crate::profile_toml::profile_from_toml;
 use crate::rate_profile::RateProfile;
 use crate::slowdown::Slowdown;
+use crate::specs::{GpuSpec, ModelSpec};
 use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
 use crate::trace::Trace;
-use crate::value_distribution::ValueDistribution;
-use crate::variants::{Served, Variants};
+use crate::variants::Served;
 
-/// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
-pub const SCENARIO_MODELS_MAX: usize = 10_000;
-/// GPUs of one scenario: the limit of one rank thread.
-pub const SCENARIO_GPUS_MAX: u32 = 1 << 16;
-/// Seeds of one scenario.
-pub const SEEDS_MAX: usize = 1_000;
-/// The longest warm-up and duration in seconds: nanoseconds in an f64 stay accurate to well under a microsecond.
-pub const DURATION_S_MAX: f64 = 1e6;
-/// The highest total rate in requests per second: one per nanosecond.
-pub const RATE_RPS_MAX: f64 = 1e9;
-/// The highest price of a GPU per hour, and the highest budget: sums of it stay exact to a millionth.
-pub const PRICE_MAX: f64 = 1e9;
-/// The longest latency, SLO or delay in milliseconds: about 11 days.
-pub(crate) const TIME_MS_MAX: f64 = 1e9;
 /// Range of shapes of gamma gaps: below it numbers underflow; above it gaps are practically constant.
 const GAMMA_SHAPES: std::ops::RangeInclusive<f64> = 1e-3..=1e6;
-/// The steepest Zipf law: the second model then gets 2⁻¹⁰⁰ of the first.
-pub(crate) const ZIPF_MAX: f64 = 100.0;
 
 /// The process that makes arrivals.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,52 +54,6 @@ pub struct Network {
     pub data_per_item: Nanos,
     /// From the end of execution to the client.
     pub reply: Nanos,
-}
-
-/// GPUs of one kind.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GpuSpec {
-    /// The kind's name in profiles.
-    pub kind: String,
-    /// Their number.
-    pub count: u32,
-    /// Memory of each in MB, if stated.
-    pub memory_mb: Option<f64>,
-    /// The price of each per hour, in any currency, if stated.
-    pub price_per_hour: Option<f64>,
-    /// The GPU class, for models' profiles.
-    pub class: GpuClass,
-}
-
-/// One model, after `count` is expanded.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelSpec {
-    /// Its name: as written, or `name-0`, `name-1`, … where `count` is given.
-    pub name: String,
-    /// ℓ(b) by class of GPU; of a family, what its batches take at worst.
-    pub profiles: Arc<[LatencyProfile]>,
-    /// The variants that share its trunk and its queue, if it is a family.
-    pub variants: Option<Variants>,
-    /// The SLO, from arrival to the answer at the client; the scheduler plans batch sizes for it.
-    pub slo: Nanos,
-    /// The distribution of request deadlines in nanoseconds; by default the SLO.
-    pub deadline: ValueDistribution,
-    /// The distribution of items per request.
-    pub items: ValueDistribution,
-    /// Its share of the total rate; all shares add up to one.
-    pub share: f64,
-    /// The value of its requests, for policies that use it.
-    pub value: RequestValue,
-    /// The factor of its rate over time, if it changes: its own profile times that of the workload.
-    pub rate_profile: Option<Arc<RateProfile>>,
-}
-
-impl ModelSpec {
-    /// Whether batches take as long on GPUs of one kind as on those of another, while profiles are by kind.
-    fn is_alike_on(&self, one: usize, other: usize) -> bool {
-        let same_family = self.variants.as_ref().is_none_or(|v| v.profiles[one] == v.profiles[other]);
-        same_family && self.profiles[one] == self.profiles[other]
-    }
 }
 
 /// A validated scenario.

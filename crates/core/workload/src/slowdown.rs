@@ -4,7 +4,7 @@ use symphony_types::{GpuId, Nanos, Time};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
-use crate::scenario::DURATION_S_MAX;
+use crate::limits::DURATION_S_MAX;
 use crate::text::SlowText;
 
 /// Slowdowns of one scenario.

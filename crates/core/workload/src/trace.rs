@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use symphony_types::{Nanos, PROFILE_BATCH_MAX};
 
-use crate::scenario::TIME_MS_MAX;
+use crate::limits::TIME_MS_MAX;
 
 /// The longest accepted trace in rows: at 40 bytes per row, at most 4 GB.
 pub const TRACE_ROWS_MAX: usize = 100_000_000;

@@ -1,26 +1,16 @@
 //! Models that share a trunk, of one `[[model]]`: as one family, or each by itself.
 
-use std::sync::Arc;
-
 use symphony_controllers::LearningSettings;
 use symphony_policy::PolicySpec;
 use symphony_types::{FamilyProfile, LatencyProfile, Nanos, VARIANTS_MAX};
 
 use crate::check::Check;
 use crate::error::ScenarioError;
+use crate::limits::ZIPF_MAX;
 use crate::popularity::Popularity;
-use crate::scenario::{ModelSpec, ZIPF_MAX};
+use crate::specs::Variants;
 use crate::text::{ModelText, PopularityText, ScenarioText, VariantsText};
 use crate::value_distribution::ValueDistribution;
-
-/// The variants of a family, served by one queue.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Variants {
-    /// The family's profiles by class of GPU.
-    pub profiles: Arc<[FamilyProfile]>,
-    /// Which variant a request calls.
-    pub of_requests: ValueDistribution,
-}
 
 /// How the models of one `[[model]]` are served.
 pub(crate) struct Served {
@@ -37,23 +27,6 @@ impl ModelText {
     pub(crate) fn models(&self) -> usize {
         let apart = self.variants.as_ref().filter(|variants| !variants.shared).map_or(1, |variants| variants.count);
         (self.count.unwrap_or(1) as usize).saturating_mul(apart as usize)
-    }
-}
-
-impl ModelSpec {
-    /// For GPUs of one class, where each batch takes as long as on the slowest.
-    pub(crate) fn slowest(&mut self) {
-        let profile = match &mut self.variants {
-            Some(variants) => {
-                let (first, others) = (variants.profiles[0].clone(), &variants.profiles[1..]);
-                let slowest = others.iter().fold(first, |a, b| a.slower_of(b));
-                let worst = slowest.worst().clone();
-                variants.profiles = Arc::from([slowest]);
-                worst
-            }
-            None => self.profiles.iter().skip(1).fold(self.profiles[0].clone(), |a, b| a.slower_of(b)),
-        };
-        self.profiles = Arc::from([profile]);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::config::{Engine, GroupConfig, validate_address};
 use crate::disk;
 use crate::error::{MembershipError, ProposeError, ReadError, StartError};
-use crate::leadership::{self, Leadership, Signs};
+use crate::leadership::{self, LeaderSignals, Leadership};
 use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, CORE_ENDS_WITHIN, MESSAGE_BYTES_MAX};
 use crate::log::store::LogStore;
 use crate::pacing::Heard;
@@ -105,8 +105,8 @@ impl ControlGroup {
         };
         let (told, leadership) = watch::channel(Leadership::default());
         let heard = Arc::<Heard>::default();
-        let signs = Signs { stalled, gate, heard: Arc::clone(&heard) };
-        tokio::spawn(leadership::follow(raft.clone(), signs, config.timing.clone(), told));
+        let signals = LeaderSignals { stalled, gate, heard: Arc::clone(&heard) };
+        tokio::spawn(leadership::follow(raft.clone(), signals, config.timing.clone(), told));
         // A log in memory has no disk that could hang.
         let watch = (config.engine != Engine::Memory)
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))

@@ -61,7 +61,7 @@ impl Drop for Ticks {
 }
 
 /// Inputs of [`follow`].
-pub(crate) struct Signs {
+pub(crate) struct LeaderSignals {
     /// Whether the disk hangs.
     pub(crate) stalled: watch::Receiver<bool>,
     pub(crate) gate: Arc<Gate>,
@@ -77,11 +77,11 @@ pub(crate) struct Signs {
 /// awaited only while it ticks.
 pub(crate) async fn follow(
     raft: Raft<TypeConfig, Machine>,
-    signs: Signs,
+    signals: LeaderSignals,
     timing: Timing,
     told: watch::Sender<Leadership>,
 ) {
-    let Signs { mut stalled, gate, heard } = signs;
+    let LeaderSignals { mut stalled, gate, heard } = signals;
     let (mut roles, mut metrics) = (raft.server_metrics(), raft.metrics());
     let mut ticks = Ticks { raft: raft.clone(), on: true };
     let mut pacing = Pacing::new(&timing);

@@ -35,6 +35,8 @@ pub enum Bug {
     FoundsUnasked,
     /// A replica with an empty disk joins a group by the word of anyone who has a log.
     JoinsUnasked,
+    /// A replica that stopped its heartbeats over a hung lead never sends any again. For the control plane.
+    SilentForever,
 }
 
 /// A bit for each.

@@ -216,3 +216,30 @@ fn a_shift_of_a_quarter_of_a_pixel_would_be_noticed() {
         assert!(right <= TOLERANCE && shifted > 4.0 * TOLERANCE, "{filter:?}: {right}, shifted {shifted}");
     }
 }
+
+/// What the detector sees is the middle of a wide picture, and its boxes are shares of that.
+#[test]
+fn boxes_of_what_another_input_sees_become_items_of_this_one() {
+    let row: Vec<u8> = (0..8).map(|n| n * 30).collect();
+    let wide = png(ImageBuffer::<Luma<u8>, _>::from_raw(8, 2, [&row[..], &row[..]].concat()).unwrap());
+    let of = |width, height, fit| {
+        pipeline(
+            &ImageInput { colour: Colour::Grey, filter: Filter::Nearest, fit, ..spec(width, height) },
+            DataType::Uint8,
+        )
+    };
+    let (detector, digit) = (of(4, 2, Fit::Crop), of(2, 2, Fit::Stretch));
+    let made = |boxes: &[[f64; 4]]| {
+        let mut items = vec![7];
+        digit.append_boxes(&detector, boxes, &wide, ImageLimits::default(), &mut items).unwrap();
+        items
+    };
+    // It sees the columns 2 to 5.
+    assert_eq!(made(&[[0.0, 0.0, 0.5, 1.0]]), [7, 60, 90, 60, 90]);
+    assert_eq!(made(&[[0.5, 0.0, 1.0, 1.0], [-0.5, 0.0, 0.0, 1.0]]), [7, 120, 150, 120, 150, 0, 30, 0, 30]);
+    assert_eq!(made(&[]), [7]);
+    let mut items = vec![7];
+    let cut = &wide[..45];
+    assert!(digit.append_boxes(&detector, &[[0.0; 4]], cut, ImageLimits::default(), &mut items).is_err());
+    assert_eq!(items, [7], "nothing of what failed");
+}

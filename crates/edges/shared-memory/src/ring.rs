@@ -252,7 +252,7 @@ impl<M: AsRef<[AtomicU64]>> RingSender<M> {
         Ok(self.room()? == 0)
     }
 
-    /// To be called whenever wake-ups were read from the bell, for whichever direction.
+    /// To be called whenever wake-ups were read from the socket, for whichever direction.
     pub fn heard(&mut self) {
         self.sleep.heard();
     }
@@ -330,7 +330,7 @@ impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
         Ok(Moved { bytes: count, ring })
     }
 
-    /// To be called whenever wake-ups were read from the bell, for whichever direction.
+    /// To be called whenever wake-ups were read from the socket, for whichever direction.
     pub fn heard(&mut self) {
         self.sleep.heard();
     }

@@ -2,8 +2,8 @@
 //! takes them, in protobuf ([`encode_protobuf`](crate::Registry::encode_protobuf)); texts have the classic buckets
 //! alone.
 //!
-//! Histograms that a decision thread counts have none: it counts without a lock into an array of fixed size, and a second
-//! one with these buckets would double what it does for each value, and take 1.2 KiB more each.
+//! Histograms that a decision thread counts have none: it counts without a lock into an array of fixed size, and a
+//! second one with these buckets would double what it does for each value, and take 1.2 KiB more each.
 
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::arrivals::Arrivals;
-use crate::inputs::Judgement;
+use crate::inputs::OutputCheck;
 use crate::load_plan::{IN_FLIGHT_MAX, LoadPlan, ModelLoad, PlanError};
 use crate::report::{Report, Verdict};
 use crate::tally::Tally;
@@ -33,8 +33,8 @@ struct Record {
     slo: Duration,
     /// How late it was sent.
     lag: Duration,
-    /// When its answer came, since the start, and the judgement of its outputs.
-    answered: Option<(Duration, Answer, Judgement)>,
+    /// When its answer came, since the start, and what its outputs are.
+    answered: Option<(Duration, Answer, OutputCheck)>,
 }
 
 /// Sends the plan's requests to `target`, and reports their outcomes. Cancelling `stop` ends the sending early; answers
@@ -176,8 +176,8 @@ impl<T: Target> Pacer<T> {
             in_flight.fetch_sub(1, Ordering::Relaxed);
             let answered = answer.map(|(at, answer)| {
                 let has_outputs = matches!(answer.end, End::Ok) || !answer.outputs.is_empty();
-                let judgement = if has_outputs { load.inputs.judge(n, &answer.outputs) } else { Judgement::Unknown };
-                (at, answer, judgement)
+                let checked = if has_outputs { load.inputs.check(n, &answer.outputs) } else { OutputCheck::Unknown };
+                (at, answer, checked)
             });
             // The receiver is gone only if the run itself was dropped.
             let _ = records.send(Record { model, id, due, slo: load.slo_of(n), lag, answered });
@@ -216,7 +216,7 @@ impl Collector {
             tally.offered += 1;
             tally.note_lag(record.lag);
         }
-        let Some((at, answer, judgement)) = record.answered else {
+        let Some((at, answer, checked)) = record.answered else {
             tally.lost += 1;
             return;
         };
@@ -227,7 +227,7 @@ impl Collector {
         if named <= record.id.saturating_add(IN_FLIGHT_MAX as u64) {
             tally.answered_twice += u64::from(!first_answer(&mut self.answered, named));
         }
-        let foreign = misdirected || judgement == Judgement::Foreign;
+        let foreign = misdirected || checked == OutputCheck::Foreign;
         tally.foreign += u64::from(foreign);
         if !counts {
             return;
@@ -237,8 +237,8 @@ impl Collector {
             tally.batch_items += u64::from(items);
             tally.batches_told += 1;
         }
-        tally.judged += u64::from(matches!(judgement, Judgement::Right | Judgement::Wrong));
-        tally.right += u64::from(judgement == Judgement::Right);
+        tally.judged += u64::from(matches!(checked, OutputCheck::Right | OutputCheck::Wrong));
+        tally.right += u64::from(checked == OutputCheck::Right);
         let latency = at.saturating_sub(record.due);
         match answer.end {
             End::Ok | End::Late if foreign => Tally::count_reason(&mut tally.failed, "foreign_answer".into(), 1),

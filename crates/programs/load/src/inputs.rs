@@ -20,7 +20,7 @@ pub trait InputSet: Send + Sync + fmt::Debug {
     fn sample(&self, n: u64) -> Sample;
 
     /// Whether `outputs` answer request number `n`.
-    fn judge(&self, n: u64, outputs: &[OutputTensor]) -> Judgement;
+    fn check(&self, n: u64, outputs: &[OutputTensor]) -> OutputCheck;
 }
 
 /// The inputs of one request.
@@ -32,9 +32,9 @@ pub struct Sample {
     pub inputs: Vec<(TensorSpec, Bytes)>,
 }
 
-/// The judgement of an answer.
+/// What the outputs of an answer are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum OutputCheck {
     /// It is right: the right class, the right checksum.
     Right,
     /// It answers this request, but wrongly, as classifiers sometimes do.
@@ -115,8 +115,8 @@ impl InputSet for RandomInputs {
         Sample { items, inputs: self.pool[(n % POOL) as usize].iter().map(part).collect() }
     }
 
-    fn judge(&self, _: u64, _: &[OutputTensor]) -> Judgement {
-        Judgement::Unknown
+    fn check(&self, _: u64, _: &[OutputTensor]) -> OutputCheck {
+        OutputCheck::Unknown
     }
 }
 
@@ -166,20 +166,20 @@ impl InputSet for EmulatedInputs {
         sample
     }
 
-    fn judge(&self, n: u64, outputs: &[OutputTensor]) -> Judgement {
+    fn check(&self, n: u64, outputs: &[OutputTensor]) -> OutputCheck {
         let sample = self.sample(n);
         let items = sample.items as usize;
-        let Some(output) = outputs.first() else { return Judgement::Foreign };
+        let Some(output) = outputs.first() else { return OutputCheck::Foreign };
         // An output of k bytes per item repeats the checksum's four bytes, cut where it ends.
         let size = output.data.len() / items.max(1);
         if size == 0 || output.data.len() % items != 0 {
-            return Judgement::Foreign;
+            return OutputCheck::Foreign;
         }
         let right = (0..items).all(|item| {
             let checksum = item_checksum(Self::item(&sample, item)).to_le_bytes();
             output.data[item * size..(item + 1) * size].iter().eq(checksum.iter().cycle().take(size))
         });
-        if right { Judgement::Right } else { Judgement::Foreign }
+        if right { OutputCheck::Right } else { OutputCheck::Foreign }
     }
 }
 
@@ -233,13 +233,13 @@ impl InputSet for DigitInputs {
         Sample { items: 1, inputs: vec![(self.spec.clone(), self.images[self.index(n)].clone())] }
     }
 
-    fn judge(&self, n: u64, outputs: &[OutputTensor]) -> Judgement {
+    fn check(&self, n: u64, outputs: &[OutputTensor]) -> OutputCheck {
         let output = outputs.iter().find(|output| output.name == Self::OUTPUT);
         let label = output.and_then(|output| <[u8; 8]>::try_from(output.data.as_ref()).ok()).map(i64::from_le_bytes);
         match label {
-            None => Judgement::Foreign,
-            Some(label) if label == i64::from(self.labels[self.index(n)]) => Judgement::Right,
-            Some(_) => Judgement::Wrong,
+            None => OutputCheck::Foreign,
+            Some(label) if label == i64::from(self.labels[self.index(n)]) => OutputCheck::Right,
+            Some(_) => OutputCheck::Wrong,
         }
     }
 }
@@ -277,12 +277,12 @@ mod tests {
             let sums = (0..2).flat_map(|item| item_checksum(EmulatedInputs::item(&sample, item)).to_le_bytes());
             [OutputTensor { name: "OUTPUT0".into(), data: sums.collect::<Vec<_>>().into() }]
         };
-        assert_eq!(inputs.judge(3, &answer(3)), Judgement::Right);
+        assert_eq!(inputs.check(3, &answer(3)), OutputCheck::Right);
         // The same place in the pool, another request.
-        assert_eq!(inputs.judge(3, &answer(3 + POOL)), Judgement::Foreign);
-        assert_eq!(inputs.judge(3, &[]), Judgement::Foreign);
+        assert_eq!(inputs.check(3, &answer(3 + POOL)), OutputCheck::Foreign);
+        assert_eq!(inputs.check(3, &[]), OutputCheck::Foreign);
         let short = OutputTensor { data: answer(3)[0].data.slice(..7), ..answer(3)[0].clone() };
-        assert_eq!(inputs.judge(3, &[short]), Judgement::Foreign);
+        assert_eq!(inputs.check(3, &[short]), OutputCheck::Foreign);
     }
 
     #[test]
@@ -299,9 +299,9 @@ mod tests {
             assert_eq!(sample.items, [1, 3][(n % 2) as usize]);
             let (spec, data) = &sample.inputs[0];
             assert_eq!(data.len(), spec.item_bytes() * sample.items as usize);
-            assert_eq!(inputs.judge(n, &answer(n)), Judgement::Right);
+            assert_eq!(inputs.check(n, &answer(n)), OutputCheck::Right);
         }
-        assert_eq!(inputs.judge(1, &answer(0)), Judgement::Foreign);
+        assert_eq!(inputs.check(1, &answer(0)), OutputCheck::Foreign);
     }
 
     #[test]
@@ -310,8 +310,8 @@ mod tests {
         assert_eq!(inputs.sample(0).inputs[0].1.len(), 256);
         let label = |n: i64| [OutputTensor { name: "label".into(), data: n.to_le_bytes().to_vec().into() }];
         let right = i64::from(digits::test_set()[1].label);
-        assert_eq!(inputs.judge(1, &label(right)), Judgement::Right);
-        assert_eq!(inputs.judge(1, &label(right + 1)), Judgement::Wrong);
-        assert_eq!(inputs.judge(1, &[]), Judgement::Foreign);
+        assert_eq!(inputs.check(1, &label(right)), OutputCheck::Right);
+        assert_eq!(inputs.check(1, &label(right + 1)), OutputCheck::Wrong);
+        assert_eq!(inputs.check(1, &[]), OutputCheck::Foreign);
     }
 }

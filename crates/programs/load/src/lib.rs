@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! LoadPlan ─▶ schedule (seeded or recorded, all models) ─▶ pacing thread ─▶ one task per request ─▶ Target
-//!                                                                              │ lag, latency, answer, judgement
+//!                                                                              │ lag, latency, answer, check
 //!                                                           Report ◀── Tally ◀─┘
 //! ```
 //!
@@ -30,7 +30,7 @@ mod tests;
 pub use access::Access;
 pub use arrivals::{ArrivalKind, Arrivals, DueRequest};
 pub use engine::run;
-pub use inputs::{DigitInputs, EmulatedInputs, InputSet, Judgement, RandomInputs, Sample};
+pub use inputs::{DigitInputs, EmulatedInputs, InputSet, OutputCheck, RandomInputs, Sample};
 pub use load_plan::{IN_FLIGHT_MAX, LagLimits, LoadPlan, MODELS_MAX, ModelLoad, PlanError, RATE_RPS_MAX};
 pub use native::NativeTarget;
 pub use oip_grpc::GrpcTarget;

@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, InputSet, Judgement, LagLimits, LoadPlan, ModelLoad, Request,
-    RestTarget, Target, run,
+    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, OutputCheck,
+    Request, RestTarget, Target, run,
 };
 
 /// Computes checksums. A timeout of so many milliseconds selects another end of the request instead.
@@ -37,6 +37,7 @@ impl Checksums {
             slo: Nanos::from_millis(50),
             sheds: true,
             state: ModelState::Ready,
+            pipeline: None,
         })
     }
 }
@@ -89,6 +90,7 @@ impl InferenceService for Checksums {
             batch: 5,
             execution: Nanos::from_millis(1),
             timeliness: Timeliness::InTime,
+            pipeline: None,
         };
         // A client that sends a timeout beyond the SLO sets the parameter that allows it.
         assert_eq!(request.deadline.timeout.is_some(), request.deadline.exceed_slo);
@@ -138,11 +140,11 @@ async fn speaks_the_protocol<T: Target>(target: T) {
     let answer = ask(&target, "sums", None).await;
     assert_eq!((&answer.end, answer.id, answer.batch, answer.bytes), (&End::Ok, Some(77), Some(5), 8));
     let inputs = EmulatedInputs::new(&default_signature(), 2, 1);
-    assert_eq!(inputs.judge(3, &answer.outputs), Judgement::Right);
+    assert_eq!(inputs.check(3, &answer.outputs), OutputCheck::Right);
 
     // Phase 2: every other end is understood.
     let late = ask(&target, "sums", Some(1001)).await;
-    assert_eq!((&late.end, inputs.judge(3, &late.outputs)), (&End::Late, Judgement::Right), "late, but an answer");
+    assert_eq!((&late.end, inputs.check(3, &late.outputs)), (&End::Late, OutputCheck::Right), "late, but an answer");
     assert_eq!(ask(&target, "sums", Some(1002)).await.end, End::Dropped("slo_unreachable".into()));
     assert_eq!(ask(&target, "sums", Some(1003)).await.end, End::Failed("no_gpu".into()));
     assert_eq!(ask(&target, "sums", Some(1004)).await.end, End::Late);

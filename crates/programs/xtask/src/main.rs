@@ -8,6 +8,7 @@ mod crate_table;
 mod dashboards;
 mod figures;
 mod layers;
+mod lengths;
 mod licences;
 mod links;
 mod marked;
@@ -60,7 +61,7 @@ enum Task {
     },
     /// Write the tables of performance.md from docs/internals/figures, after taking in new results.
     Figures {
-        /// Results of a benchmark: [{"what", "value", "machine", "date"}, …].
+        /// Results of a benchmark: [{"what", "value", "machine", "commit", "date"}, …].
         #[arg(long, value_name = "FILE.json")]
         measured: Option<PathBuf>,
         /// Take Criterion's results (`make bench`), on the machine of this name.
@@ -102,6 +103,8 @@ pub(crate) enum What {
     Comments,
     /// No old word where the glossary has another one.
     OldWords,
+    /// README.md and decision records are short.
+    Lengths,
     /// Length of commit titles.
     Titles,
     /// All of these.
@@ -125,6 +128,7 @@ impl What {
             Self::UnusedDependencies,
             Self::Comments,
             Self::OldWords,
+            Self::Lengths,
             Self::Titles,
         ];
         all.into_iter().filter(|&one| self == Self::All || self == one).collect()
@@ -146,6 +150,7 @@ impl What {
             Self::UnusedDependencies => unused_dependencies::problems(metadata)?,
             Self::Comments => comments::problems(metadata)?,
             Self::OldWords => old_words::problems(metadata, root())?,
+            Self::Lengths => lengths::problems(root())?,
             Self::Titles => titles::problems(root())?,
             Self::All => {
                 let each = self.each().into_iter().map(|one| one.problems(metadata));

@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 48] = [
+const OLD_WORDS: [(&str, &str); 53] = [
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),
@@ -59,6 +59,11 @@ const OLD_WORDS: [(&str, &str); 48] = [
     ("plan_view", "epoch_plan_view"),
     ("in_tasks", "task_runner"),
     ("SUBMIT_REQUESTS_MAX", "ANNOUNCED_REQUESTS_MAX"),
+    ("Lesson", "LearntChange"),
+    ("Lessons", "LearnerHost"),
+    ("Judgement", "OutputCheck, DetectorTurn"),
+    ("Bell", "PeerWaker"),
+    ("Seats", "HostedReplicas"),
     ("take_back", "withdraw_unread, clear_grant, roll_back"),
 ];
 

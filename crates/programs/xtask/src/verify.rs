@@ -134,7 +134,8 @@ fn rdma_runs(guest_is_there: bool, required: &str) -> Result<(), Option<bool>> {
     if guest_is_there { Ok(()) } else { Err(is_required.then_some(false)) }
 }
 
-/// Units by systemd's own check, and manifests by the API's schemas and the program itself, where the tools for it are.
+/// Units by systemd's own check, and manifests by the API's schemas and the program itself, where the tools for it are;
+/// where Helm is, too, the chart, which otherwise the check says it skips.
 /// Packages are made and tried by `make test-packages`.
 fn packaging() -> Result<Option<bool>> {
     let root = crate::root();

@@ -13,26 +13,25 @@ use symphony_protocol::view::BackendScope;
 use symphony_transport::{
     ControlClient, ControlError, LinkedPayloads, PayloadTransport, SharingError, ViewReceiver, can_share, can_use_rdma,
 };
-use symphony_types::{BackendId, BootId, GpuId, Level, Member, SubclusterId, Token};
+use symphony_types::{BootId, Member};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::counts::Counts;
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::executor_in_use::ExecutorInUse;
 use crate::gpu_memory::GpuMemory;
 use crate::journal::Journal;
 use crate::leader_connections::accept_leaders;
-use crate::metrics::Counts;
 use crate::model_loader::ModelLoader;
 use crate::model_states::{ModelState, ModelStates};
 use crate::pace_file;
 use crate::plan_intake::{BackendIdentity, PlanIntake};
+use crate::registration::{REGISTER_WITHIN, register, registration};
 use crate::stay_registered::stay_registered;
 use crate::trunk_reports::TrunkReports;
 
-/// How long registration may take: a cluster that starts together elects its leader first.
-pub(crate) const REGISTER_WITHIN: Duration = Duration::from_secs(30);
 /// How long the report that a backend is drained may take, and the pause before it is repeated.
 const REPORT_WITHIN: Duration = Duration::from_secs(5);
 const REPORT_AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -401,42 +400,6 @@ fn open_gpus(config: &BackendConfig) -> Result<Arc<[Cuda]>, NoCuda> {
     (0..count).map(|ordinal| Cuda::open(ordinal, &pinned)).collect()
 }
 
-fn registration(config: &BackendConfig, executor: &str, boot: BootId, level: u32) -> pb::RegisterBackendRequest {
-    let gpus = config.gpus.iter().flat_map(|gpu| {
-        let offer = pb::GpuOffer { kind: gpu.kind.clone(), memory_bytes: gpu.memory_bytes() };
-        std::iter::repeat_n(offer, gpu.count as usize)
-    });
-    pb::RegisterBackendRequest {
-        name: config.name.clone(),
-        boot_id: boot.get(),
-        exec_addr: config.exec.to_string(),
-        subcluster: config.subcluster.clone(),
-        executor: executor.to_owned(),
-        gpus: gpus.collect(),
-        level,
-    }
-}
-
-pub(crate) async fn register(
-    control: &ControlClient,
-    request: &pb::RegisterBackendRequest,
-    within: Duration,
-) -> Result<BackendIdentity, ControlError> {
-    let call = |mut client: pb::control_client::ControlClient<_>| {
-        let request = request.clone();
-        async move { client.register_backend(request).await }
-    };
-    let reply = control.call(within, call).await?;
-    control.told(Level::told(reply.level));
-    Ok(BackendIdentity {
-        backend: BackendId::new(reply.backend),
-        boot: BootId::new(request.boot_id),
-        subcluster: SubclusterId::new(reply.subcluster),
-        gpus: reply.gpus.into_iter().map(GpuId::new).collect(),
-        token: Token::new(reply.token),
-    })
-}
-
 /// Reports to the cluster that this backend has nothing left to finish, once each time that it is cordoned or drained.
 async fn report_drained(
     control: ControlClient,
@@ -477,6 +440,7 @@ mod tests {
     use symphony_config::{NodeConfig, Role};
     use symphony_protocol::view::{BackendView, View};
     use symphony_testkit::needed;
+    use symphony_types::{BackendId, SubclusterId, Token};
 
     use super::*;
 

@@ -15,8 +15,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::accepted_plan::{AcceptedPlan, GpuOrder, PlanReport, UnloadGuard};
 use crate::batch::{Batch, Fate};
+use crate::counts::Counts;
 use crate::gpu_time::GpuTime;
-use crate::metrics::Counts;
 use crate::mixed::{self, MixedRun};
 use crate::order_queue::{OrderQueue, QueuedOrder, QueuedPlan};
 use crate::steps::{self, Models};

@@ -4,6 +4,7 @@
 mod accepted_plan;
 mod backend;
 mod batch;
+mod counts;
 mod engine;
 mod executor_in_use;
 mod gpu_fence;
@@ -24,6 +25,7 @@ mod pace_file;
 mod plan_intake;
 #[cfg(test)]
 mod plan_intake_tests;
+mod registration;
 mod stay_registered;
 mod steps;
 mod trunk_reports;

@@ -19,11 +19,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::accepted_plan::UnloadGuard;
+use crate::counts::Counts;
 use crate::engine::{Engine, NotLoaded};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
 use crate::load_meter::LoadMeter;
-use crate::metrics::Counts;
 use crate::model_states::{ModelState, ModelStates, sum};
 use crate::plan_intake::{BackendIdentity, IntakeEvent};
 use crate::trunks::Trunks;

@@ -23,10 +23,10 @@ use symphony_zoo::{Architecture, Mlp};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::counts::Counts;
 use crate::engine::{EmulatedGpu, Engine, OnnxEngine};
 use crate::gpu_memory::GpuMemory;
 use crate::gpu_time::GpuTime;
-use crate::metrics::Counts;
 use crate::model_loader::{LEAVES_WITHIN, LOAD_ALONE_WITHIN, ModelLoader};
 use crate::model_states::{ModelState, ModelStates};
 use crate::plan_intake::{BackendIdentity, IntakeEvent};

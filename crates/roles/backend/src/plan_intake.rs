@@ -19,11 +19,11 @@ use symphony_types::{
 use tokio::sync::{mpsc, watch};
 
 use crate::accepted_plan::{AcceptedPlan, GpuOrder, InputsOfFrontend, PlanReport, UnloadGuard};
+use crate::counts::Counts;
 use crate::gpu_fence::{Connection, GpuFence};
 use crate::gpu_thread::GpuThread;
 use crate::gpu_time::GpuTime;
 use crate::journal::Journal;
-use crate::metrics::Counts;
 use crate::model_states::ModelStates;
 use crate::unresponsive_frontends::{FrontendBoot, UnresponsiveFrontends};
 

@@ -7,8 +7,8 @@ use symphony_protocol::control as pb;
 use symphony_transport::{ControlClient, ControlError, LinkedPayloads, PayloadTransport as _, ViewReceiver};
 use tokio_util::sync::CancellationToken;
 
-use crate::backend::{REGISTER_WITHIN, register};
 use crate::plan_intake::{BackendIdentity, READY_WITHIN};
+use crate::registration::{REGISTER_WITHIN, register};
 
 /// How often a backend checks whether the cluster shows it as up.
 const STANDING_EVERY: Duration = Duration::from_millis(200);

@@ -88,7 +88,7 @@ impl Findings {
 
     /// The models whose cuts the view does not show as this backend has found them, and which it has not told of just
     /// now.
-    fn to_report(&mut self, view: &View) -> Vec<(ModelId, Vec<CutDigest>)> {
+    fn due_reports(&mut self, view: &View) -> Vec<(ModelId, Vec<CutDigest>)> {
         self.models.retain(|id, _| view.models.contains_key(id));
         let mut told = Vec::new();
         for (&id, found) in &mut self.models {
@@ -124,7 +124,7 @@ impl TrunkReports {
             let view = Arc::clone(&self.view.borrow_and_update());
             // Below that level nobody could be told.
             if view.level >= Level::WITH_FAMILIES {
-                findings.to_report(&view).into_iter().for_each(|(model, cuts)| self.report(model, &cuts));
+                findings.due_reports(&view).into_iter().for_each(|(model, cuts)| self.report(model, &cuts));
                 if let Some((model, spec, question)) = findings.next(&view) {
                     let answer = self.answer(spec, question);
                     let Some(answer) = ended.run_until_cancelled(answer).await else { return };

@@ -19,12 +19,13 @@ mod vital;
 pub use api::explain::Remembers;
 pub use config::{ControlPlaneConfig, Liveness, ReplicaAddrs, Timing, WallClock, unix_ms};
 pub use error::{CallError, Fatal, StartError};
+pub use failure_detector::failure_detection::HeartbeatListener;
 #[cfg(feature = "fuzz")]
 pub use failure_detector::fuzz;
 pub use group::propose::Accepted;
 pub use group::restoration::{RestoreError, restore};
 pub use metrics::{METRIC_NAMES, Metrics};
-pub use plane::{ControlPlane, HeartbeatListener, Listeners};
+pub use plane::{ControlPlane, Listeners};
 pub use planning::{
     EpochMode, EpochSettings, FleetSettings, LoadReports, SCALING_METRIC_NAMES, ScalingCollector, ScalingSettings,
 };

@@ -20,7 +20,7 @@ use crate::api::server;
 use crate::api::service::ControlService;
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal, StartError};
-use crate::failure_detector::failure_detection::FailureDetection;
+use crate::failure_detector::failure_detection::{FailureDetection, HeartbeatListener};
 use crate::failure_detector::thread_runner::{self, DetectorContext};
 use crate::failure_detector::{ContactState, HeartbeatReceiver};
 use crate::group::boot_history::BootHistory;
@@ -48,21 +48,6 @@ pub struct Listeners {
     pub control: symphony_net::sockets::Listener,
     /// For heartbeats.
     pub heartbeat: HeartbeatListener,
-}
-
-/// The bound heartbeat port; its kind selects threads or tasks.
-#[derive(Debug)]
-pub enum HeartbeatListener {
-    /// Threads of their own: a busy runtime is not a dead replica.
-    Threads(std::net::TcpListener),
-    /// Tasks of the runtime, for a simulation.
-    Tasks(symphony_net::sockets::Listener),
-}
-
-impl From<std::net::TcpListener> for HeartbeatListener {
-    fn from(listener: std::net::TcpListener) -> Self {
-        Self::Threads(listener)
-    }
 }
 
 /// Operators' requests for an epoch that wait while one is planned.

@@ -188,6 +188,7 @@ mod tests {
                 payload: Payload::Here(Bytes::from_static(input.as_bytes())),
                 shared: None,
                 read: false,
+                is_stage: false,
                 deadline: Instant::now(),
                 withheld: false,
                 announced: Token::default(),

@@ -22,6 +22,7 @@ use crate::access::quota_sharing::share_quotas;
 use crate::access::tenants::Tenants;
 use crate::accounts::collectors;
 use crate::accounts::ledger::{Ledger, LedgerCounts};
+use crate::accounts::pipeline_counters::{PipelineCounters, report_pipelines};
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::{Statistics, forget_unloaded};
 use crate::accounts::triton_names::TritonCollector;
@@ -82,6 +83,7 @@ pub(crate) struct Inner {
     /// Which cluster is home to which model; none without a federation.
     pub(crate) plan: Option<PlanReceiver>,
     pub(crate) rates: Rates,
+    pub(crate) pipeline_counters: PipelineCounters,
     pub(crate) repository: RepositoryDesk,
     pub(crate) traffic: TrafficSplitter,
     /// Who may call; none where everybody may.
@@ -126,6 +128,7 @@ impl Frontend {
         let joined = Cluster::join(access, identity, slot.requests.clone()).await;
         let cluster = joined.map_err(|(source, _)| StartError::Register { name: config.name.clone(), source })?;
         frontend.inner.share_quotas(&cluster, true);
+        tokio::spawn(report_pipelines(Arc::clone(&frontend.inner), Arc::clone(&cluster)));
         let _ = slot.cluster.set(cluster);
         Ok(frontend)
     }
@@ -190,6 +193,7 @@ impl Frontend {
             slots,
             plan,
             rates: Rates::begin(Instant::now()),
+            pipeline_counters: PipelineCounters::new(registry),
             repository: RepositoryDesk::new(repository, registry),
             traffic: TrafficSplitter::default(),
             tenants,
@@ -351,7 +355,10 @@ impl Inner {
     /// Forgets what was counted of models that no cluster has any more.
     pub(crate) fn forget_unloaded(&self, now: Instant) {
         let routes: Vec<_> = self.clusters().map(|(_, cluster)| cluster.routes()).collect();
-        self.statistics.forget_unloaded(now, |model| routes.iter().any(|routes| routes.contains_key(model)));
+        let is_loaded = |model: &str| routes.iter().any(|routes| routes.contains_key(model));
+        let is_pipeline = |name: &str| self.clusters().any(|(_, cluster)| cluster.pipeline(name).is_some());
+        self.statistics.forget_unloaded(now, |model| is_loaded(model) || is_pipeline(model));
+        self.pipeline_counters.forget_unloaded(is_pipeline);
     }
 
     /// Accepted requests without an outcome.

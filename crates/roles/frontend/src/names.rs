@@ -204,7 +204,7 @@ pub const PICTURE_WAIT: MetricName = MetricName {
 /// Memory that pictures have become.
 pub const PICTURES_DECODED: MetricName = MetricName {
     name: "symphony_frontend_pictures_decoded_bytes",
-    help: "Tensors that pictures become, as long as a request or an answer to a backend has them; at most frontend.images.decoded_mb_max",
+    help: "Tensors that pictures become, as long as a request or an answer to a backend has them, and what pipelines hold between stages; at most frontend.images.decoded_mb_max",
     kind: Kind::Gauge,
     unit: Unit::Bytes,
     labels: &[],
@@ -256,8 +256,58 @@ pub const CALLERS_REFUSED: MetricName = MetricName {
     labels: &["tenant", "reason"],
 };
 
+/// Stage requests of pipelines, which are no requests by themselves.
+pub const STAGE_REQUESTS: MetricName = MetricName {
+    name: "symphony_frontend_stage_requests_total",
+    help: "Stage requests of pipelines by their end (in_time, late, dropped, failed, withdrawn); their pipeline's request is counted once",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["pipeline", "stage", "outcome", "reason"],
+};
+
+/// From asking a stage to its result.
+pub const STAGE_DURATION: MetricName = MetricName {
+    name: "symphony_frontend_stage_duration_seconds",
+    help: "Time from a stage request of a pipeline to its result",
+    kind: Kind::Histogram,
+    unit: Unit::Seconds,
+    labels: &["pipeline", "stage"],
+};
+
+/// Between two stages.
+pub const PIPELINE_HOP: MetricName = MetricName {
+    name: "symphony_frontend_pipeline_hop_seconds",
+    help: "Time from a stage's result to a request of the next stage, with the cutting of regions",
+    kind: Kind::Histogram,
+    unit: Unit::Seconds,
+    labels: &["pipeline"],
+};
+
+/// One side of a fan-out.
+pub const EDGE_RESULTS: MetricName = MetricName {
+    name: "symphony_frontend_pipeline_edge_results_total",
+    help: "Results of the stage before an edge of a pipeline",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["pipeline", "from", "to"],
+};
+
+/// The other side: divided by the results, the measured fan-out.
+pub const EDGE_REQUESTS: MetricName = MetricName {
+    name: "symphony_frontend_pipeline_edge_requests_total",
+    help: "Stage requests that results led to along an edge of a pipeline",
+    kind: Kind::Counter,
+    unit: Unit::Count,
+    labels: &["pipeline", "from", "to"],
+};
+
 /// All of them.
-pub const ALL: [MetricName; 28] = [
+pub const ALL: [MetricName; 33] = [
+    STAGE_REQUESTS,
+    STAGE_DURATION,
+    PIPELINE_HOP,
+    EDGE_RESULTS,
+    EDGE_REQUESTS,
     TENANT_ITEMS,
     TENANT_GPU,
     TENANT_SHARE,

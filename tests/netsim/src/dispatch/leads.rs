@@ -1,5 +1,5 @@
 //! What a replica leads: sub-clusters under a token, by its own view, as long as it is in contact with the control
-//! group.
+//! group. What it reports of hung and failed leads goes to the control plane's own `LeadReporter`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,14 +14,18 @@ use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
 use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
-use symphony_types::{BackendId, BootId, GpuId, ModelId, NodeId, RequestId, SubclusterId, Token};
-use tokio::sync::watch;
+use symphony_types::{BackendId, BootId, GpuId, ModelId, Nanos, NodeId, RequestId, SubclusterId, Token};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::{DIAL_AGAIN_AFTER, PLAN_TAKES};
 use crate::cluster::Cluster;
+use crate::plant::Plant;
 
+/// How often leads are looked at, and how long one that hangs stays unnoticed: as in the program.
+const WATCH_EVERY: Duration = Duration::from_millis(50);
+const STUCK_AFTER: Duration = Duration::from_millis(100);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_WITHIN: Duration = Duration::from_millis(500);
 
@@ -41,6 +45,8 @@ struct Lead {
     /// Requests that were given to a GPU or that a seal has named: they are not run again by this lead.
     taken: BTreeSet<RequestId>,
     free: Vec<Free>,
+    /// It decides nothing any more.
+    hung: bool,
 }
 
 impl Lead {
@@ -54,7 +60,8 @@ impl Lead {
     }
 
     fn dispatch(&mut self) {
-        while !self.waiting.is_empty()
+        while !self.hung
+            && !self.waiting.is_empty()
             && let Some(gpu) = self.free.pop()
         {
             let Some(id) = self.waiting.pop_front() else { return };
@@ -86,6 +93,7 @@ pub(crate) async fn run(
     let net = cluster.links.net(name);
     let mut tasks = JoinSet::new();
     tasks.spawn_local(serve(dispatch, net.clone(), Rc::clone(&leads)));
+    tasks.spawn_local(watch_for_hangs(cluster.clone(), name, plane.lead_reports(), Rc::clone(&leads)));
     let (mut views, mut contact) = (plane.view(), plane.in_contact());
     let mut standby = (0, JoinSet::new());
     loop {
@@ -104,6 +112,8 @@ pub(crate) async fn run(
                     let failed = LeadReport::PolicyFailed { subcluster: id, token, failure };
                     let _ = plane.lead_reports().send(failed);
                 }
+                // If it hung and contact was lost since, this one runs on another thread.
+                cluster.hung.borrow_mut().remove(&(id, subcluster.token));
                 let lead = Rc::<RefCell<Lead>>::default();
                 let mut links = JoinSet::new();
                 links.spawn_local(keep_links(net.clone(), me, id, views.clone(), Rc::clone(&lead)));
@@ -130,6 +140,39 @@ pub(crate) async fn run(
             biased;
             changed = views.changed() => if changed.is_err() { return },
             changed = contact.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+/// Has the leads hang when they are to, and reports them and ends them as the scheduler's watchdog does.
+async fn watch_for_hangs(
+    cluster: Cluster,
+    name: &'static str,
+    reports: mpsc::UnboundedSender<LeadReport>,
+    leads: Leads,
+) {
+    loop {
+        sleep(WATCH_EVERY).await;
+        if !cluster.hangs.borrow_mut().remove(name) {
+            continue;
+        }
+        let mut hung = Vec::new();
+        for (&id, (token, lead, _)) in leads.borrow().iter().filter(|(_, (_, lead, _))| !lead.borrow().hung) {
+            lead.borrow_mut().hung = true;
+            hung.push((id, *token));
+        }
+        cluster.trace.note(format_args!("{name} hangs with {hung:?}"));
+        cluster.hung.borrow_mut().extend(&hung);
+        sleep(STUCK_AFTER).await;
+        for (subcluster, token) in hung {
+            let mut leads = leads.borrow_mut();
+            let Some((_, lead, links)) = leads.get_mut(&subcluster).filter(|(now, ..)| *now == token) else { continue };
+            // The entry stays until the view takes it away: it is not led again under this token.
+            links.abort_all();
+            lead.borrow_mut().free.clear();
+            if !cluster.plants.has(Plant::HangsUnreported) {
+                let _ = reports.send(LeadReport::Stuck { subcluster, token, pause: Nanos::ZERO });
+            }
         }
     }
 }

@@ -7,15 +7,15 @@ use symphony_types::{
 
 use super::{check, check_step};
 use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
-use crate::cost::MoveCost;
-use crate::epoch_plan::{EpochPlan, LeftAlone, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove};
+use crate::epoch_plan::{
+    BackendMove, EpochPlan, LeftAlone, ModelMove, MoveCost, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove,
+};
 use crate::families::Trunk;
-use crate::moves::{BackendMove, ModelMove};
 use crate::operation::{Action, Operation};
 use crate::pipelines::LoadedPipeline;
 use crate::reply::Reply;
 use crate::state::{ClusterState, Event, Model, Successor};
-use crate::traffic::Traffic;
+use crate::traffic_split::Traffic;
 use symphony_pipeline::{CommittedSplit, DeclaredStage, PipelineDeclaration};
 use symphony_replicated::operation_book::KeptOperation;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};

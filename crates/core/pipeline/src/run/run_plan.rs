@@ -110,6 +110,12 @@ impl RunPlan {
         Some((now + Nanos::new(share)).clamp(soonest, latest))
     }
 
+    /// What the longest path takes at least: ℓ(1) of each stage, and the hops between them.
+    #[must_use]
+    pub fn least(&self) -> Nanos {
+        self.stages.get(self.source).map_or(Nanos::ZERO, |source| source.least + source.least_behind)
+    }
+
     /// The latest deadline of a stage's requests that leaves the stages behind it what they need at least.
     pub(crate) fn latest(&self, stage: usize, deadline: Time) -> Option<Time> {
         self.stages.get(stage).map(|plan| deadline - plan.least_behind)
@@ -181,6 +187,7 @@ mod tests {
         // The least is 2 + 1 + 2 + 1 + 2 ms; its tenth of 8 ms would be too little for the first stage.
         assert_eq!(plan.stage_deadline(0, at(0), at(8)), Some(at(2)));
         assert_eq!(plan.stage_deadline(0, at(0), at(7)), None);
+        assert_eq!(plan.least(), Nanos::from_millis(8));
         assert_eq!(plan.stage_deadline(2, at(7), at(8)), None);
         assert_eq!((plan.latest(0, at(8)), plan.latest(3, at(8))), (Some(at(2)), None));
     }

@@ -11,9 +11,11 @@ use super::pipeline_load::{PipelineLoad, SCENARIO_PIPELINES_MAX, SPLIT_EPOCH_S_M
 use super::text::{EdgeText, PipelineText, StageText};
 use crate::check::Check;
 use crate::error::ScenarioError;
+use crate::limits::DURATION_S_MAX;
 use crate::popularity::Popularity;
 use crate::rate_profile::RateProfile;
-use crate::scenario::{Arrival, DURATION_S_MAX, ModelSpec, Network};
+use crate::scenario::{Arrival, Network};
+use crate::specs::ModelSpec;
 use crate::text::ScenarioText;
 
 /// A stage, its model and what it costs besides.

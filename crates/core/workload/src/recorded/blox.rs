@@ -5,7 +5,7 @@ use symphony_types::Nanos;
 
 use super::lines::refusal;
 use super::{RecordedArrival, RecordedArrivals, Sources, SpreadSeed, TRACE_S_MAX, Window, room_for};
-use crate::scenario::TIME_MS_MAX;
+use crate::limits::TIME_MS_MAX;
 use crate::trace::slo_from_ms;
 
 const FIELDS: &str = "<job, model, slo in ms, rate in requests per second, arrival in seconds>";

@@ -1,14 +1,14 @@
 //! Rings in shared memory: a faster path between two connected processes of one host.
 //!
 //! The process that accepted the connection offers the name of a socket, which exists on its host only, and a one-time
-//! secret. The memory is exchanged over this socket (`hand_over`), which then serves as the [bell](bell::Bell): a
-//! byte wakes a sleeping peer, and its end shows that the peer is gone. Messages over the connection are the caller's
-//! business.
+//! secret. The memory is exchanged over this socket (`hand_over`), which then serves as the
+//! [waker](peer_waker::PeerWaker): a byte wakes a sleeping peer, and its end shows that the peer is gone. Messages over
+//! the connection are the caller's business.
 
-mod bell;
-mod stream;
+mod halves;
+mod peer_waker;
 
-pub use stream::{RingReader, RingWriter};
+pub use halves::{RingReader, RingWriter};
 
 use std::collections::HashMap;
 use std::io;
@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::descriptor_exchange::{self, SECRET_BYTES};
-use stream::{Road, ring_streams};
+use halves::{Road, ring_streams};
 
 /// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. Frames that do not fit wait in the
 /// writer's queue, as with a socket.

@@ -280,13 +280,12 @@ impl From<(&String, &PipelineCounts)> for pb::PipelineCounts {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use symphony_types::DataType;
 
     use super::*;
 
-    #[test]
-    fn a_pipeline_survives_the_wire_and_words_without_meaning_do_not() {
+    pub(crate) fn pipeline() -> PipelineView {
         let shape = vec![4, 4];
         let tensor = TensorSpec { name: "label".into(), data_type: DataType::Int64, item_shape: vec![] };
         let names = |one: &str, other: &str| BTreeMap::from([(one.to_owned(), other.to_owned())]);
@@ -329,7 +328,12 @@ mod tests {
             gammas: vec![Finite::ONE],
             rate_millirps: 1,
         };
-        let view = PipelineView { declaration, epoch: Epoch::new(6), split: Some(split) };
+        PipelineView { declaration, epoch: Epoch::new(6), split: Some(split) }
+    }
+
+    #[test]
+    fn a_pipeline_survives_the_wire_and_words_without_meaning_do_not() {
+        let view = pipeline();
         let message = pb::Pipeline::from(&view);
         assert_eq!(<(String, PipelineView)>::try_from(message.clone()), Ok(("p".to_owned(), view)));
 

@@ -71,8 +71,8 @@ fn loaded_models_of_files_are_asked_once_and_compared_where_they_share() {
     let (id, cuts) = (ModelId::new(4), [1, 2].map(CutDigest::new).to_vec());
     assert_eq!(next(&findings, &shown(None)), Some((4, Question::Cuts)));
     findings.answered(id, "m", Question::Cuts, Ok(cuts.clone()));
-    assert_eq!(findings.to_report(&shown(None)), [(id, cuts)]);
-    assert_eq!(findings.to_report(&shown(None)), [], "it is on its way");
+    assert_eq!(findings.due_reports(&shown(None)), [(id, cuts)]);
+    assert_eq!(findings.due_reports(&shown(None)), [], "it is on its way");
     assert_eq!(next(&findings, &shown(trunk(&[1, 2], None))), None, "it shares nothing");
 
     let shares = shown(trunk(&[1, 2], Some(2)));
@@ -80,13 +80,13 @@ fn loaded_models_of_files_are_asked_once_and_compared_where_they_share() {
     assert_eq!(next(&findings, &shares), Some((4, question)));
     let mut differs = Findings { identity: identity(), models: findings.models.clone() };
     findings.answered(id, "m", question, Ok(vec![]));
-    assert_eq!((next(&findings, &shares), findings.to_report(&shares)), (None, vec![]));
+    assert_eq!((next(&findings, &shares), findings.due_reports(&shares)), (None, vec![]));
     assert_eq!(next(&findings, &shown(trunk(&[1, 2], Some(9)))), None, "a cut that is none here");
 
     differs.answered(id, "m", question, Err("it differs".into()));
-    assert_eq!(differs.to_report(&shares), [(id, vec![CutDigest::new(1)])], "told at once");
+    assert_eq!(differs.due_reports(&shares), [(id, vec![CutDigest::new(1)])], "told at once");
     assert_eq!(next(&differs, &shares), None);
-    assert_eq!(differs.to_report(&view([])), []);
+    assert_eq!(differs.due_reports(&view([])), []);
     assert!(differs.models.is_empty(), "it was unloaded");
 }
 

@@ -11,11 +11,25 @@ use crate::failure_detector::task_runner::TaskRunner;
 use crate::failure_detector::thread_runner::{DetectorContext, ThreadRunner};
 use crate::failure_detector::{ContactState, HeartbeatAddresses, SilenceSwitch};
 use crate::metrics::Metrics;
-use crate::plane::HeartbeatListener;
 use crate::vital::Vital;
 
 /// How long to wait for the heartbeat threads: a few heartbeats, and a dial in progress.
 const THREADS_END_WITHIN: Duration = Duration::from_millis(500);
+
+/// The bound heartbeat port; its kind selects threads or tasks.
+#[derive(Debug)]
+pub enum HeartbeatListener {
+    /// Threads of their own: a busy runtime is not a dead replica.
+    Threads(std::net::TcpListener),
+    /// Tasks of the runtime, for a simulation.
+    Tasks(symphony_net::sockets::Listener),
+}
+
+impl From<std::net::TcpListener> for HeartbeatListener {
+    fn from(listener: std::net::TcpListener) -> Self {
+        Self::Threads(listener)
+    }
+}
 
 /// Sends this replica's heartbeats to the Raft leader, and watches the others while this replica leads.
 #[derive(Debug)]

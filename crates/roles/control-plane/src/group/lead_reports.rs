@@ -46,6 +46,9 @@ pub(crate) async fn run(
         for action in actions.drain(..) {
             match action {
                 LeadReportAction::BeSilent => silent = Some(silence.hold()),
+                #[cfg(feature = "planted-faults")]
+                LeadReportAction::Speak
+                    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::SilentForever) => {}
                 LeadReportAction::Speak => drop(silent.take()),
                 LeadReportAction::Propose { number, command } => {
                     let (proposer, ended) = (proposer.clone(), ended.clone());

@@ -1,5 +1,6 @@
 //! The epoch loop of the Raft leader: measured loads, a better partition plan for them, and its proposal
-//! (docs/concepts/epoch-path.md), and the budgets of pipelines. Also the advice on numbers of GPUs (docs/operating/autoscaling.md).
+//! (docs/concepts/epoch-path.md), and the budgets of pipelines. Also the advice on numbers of GPUs
+//! (docs/operating/autoscaling.md).
 
 pub(crate) mod external_scaler;
 pub(crate) mod fleet_advice;

@@ -164,22 +164,22 @@ impl Statistics {
         let elapsed_s = observed.elapsed.as_secs_f64();
         counts.durations.observe(elapsed_s);
         counts.by_duration[REQUEST_SECONDS.partition_point(|&bound| bound < elapsed_s)] += 1;
-        let elapsed = Nanos::from(observed.elapsed);
-        let Some((batch, execution)) = observed.ran else {
-            add(&mut counts.statistics.fail, elapsed);
-            return;
-        };
-        counts.batches.observe(f64::from(batch));
-        let share = f64::from(observed.items) / f64::from(batch.max(1));
-        counts.executions += share;
-        counts.statistics.inference_count += u64::from(observed.items);
-        counts.statistics.last_inference_ms = unix_ms();
-        add(&mut counts.statistics.success, elapsed);
-        add(&mut counts.statistics.compute, execution);
-        add(&mut counts.statistics.queue, elapsed - execution);
-        let by_batch = counts.by_batch.entry(batch).or_default();
-        by_batch.0 += share;
-        add(&mut by_batch.1, execution);
+        if let Some((batch, _)) = observed.ran {
+            counts.batches.observe(f64::from(batch));
+        }
+        counts.count_run(&observed);
+    }
+
+    /// Counts a stage request of a pipeline among what its model has run, as Triton does with the models of an
+    /// ensemble. The request that it is part of is counted for the pipeline.
+    pub(crate) fn observe_stage(&self, model: &str, observed: RequestEnd) {
+        let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
+        if !models.contains_key(model) {
+            models.insert(model.to_owned(), self.counts_of(model));
+        }
+        if let Some(counts) = models.get_mut(model) {
+            counts.count_run(&observed);
+        }
     }
 
     /// Counts a request that was refused before it was accepted.
@@ -320,6 +320,27 @@ impl Statistics {
     }
 }
 
+impl ModelCounts {
+    /// What the protocol's statistics say of it.
+    fn count_run(&mut self, observed: &RequestEnd) {
+        let elapsed = Nanos::from(observed.elapsed);
+        let Some((batch, execution)) = observed.ran else {
+            add(&mut self.statistics.fail, elapsed);
+            return;
+        };
+        let share = f64::from(observed.items) / f64::from(batch.max(1));
+        self.executions += share;
+        self.statistics.inference_count += u64::from(observed.items);
+        self.statistics.last_inference_ms = unix_ms();
+        add(&mut self.statistics.success, elapsed);
+        add(&mut self.statistics.compute, execution);
+        add(&mut self.statistics.queue, elapsed - execution);
+        let by_batch = self.by_batch.entry(batch).or_default();
+        by_batch.0 += share;
+        add(&mut by_batch.1, execution);
+    }
+}
+
 fn add(span: &mut Span, time: Nanos) {
     span.count += 1;
     span.total += time;
@@ -383,12 +404,23 @@ mod tests {
         for observed in [ran(), in_two, in_two, RequestEnd { ran: None, outcome: Outcome::Cancelled, ..ran() }] {
             statistics.observe("m", observed);
         }
+        assert_eq!(statistics.counts_json("m")["received"], 4);
         let of = statistics.of(None).remove(0);
         assert_eq!((of.inference_count, of.execution_count, of.fail.count), (3, 2, 1));
         assert_eq!([of.success.count, of.queue.count, of.compute.count], [3; 3]);
         assert_eq!((of.success.total, of.queue.total + of.compute.total), (Nanos::from_millis(6), of.success.total));
         let batches: Vec<_> = of.batches.iter().map(|&(size, span)| (size, span.count, span.total)).collect();
         assert_eq!(batches, [(1, 1, Nanos::from_millis(1)), (2, 1, Nanos::from_millis(1))]);
+    }
+
+    #[test]
+    fn a_stage_request_is_among_what_its_model_has_run_and_no_request() {
+        let statistics = Statistics::new(&Registry::new("frontend"));
+        statistics.observe_stage("m", ran());
+        let of = statistics.of(None).remove(0);
+        assert_eq!((of.inference_count, of.success.count), (1, 1));
+        assert_eq!(statistics.counts_json("m")["received"], 0);
+        assert!(statistics.history_json(None)["models"].as_object().is_none_or(|models| !models.contains_key("m")));
     }
 
     #[test]

@@ -10,13 +10,14 @@ use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError, SharedInputs, ViewReceiver};
-use symphony_types::{BootId, FrontendId, Level, Member, SubclusterId};
+use symphony_types::{BootId, FrontendId, Level, Member, SubclusterId, VersionedName};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::accounts::ledger::Ledger;
+use crate::clusters::live_pipeline::{LivePipeline, Pipelines, pipelines};
 use crate::clusters::routing::{Route, Routes, routes};
 use crate::data_server::DataServer;
 use crate::dispatch::control_plane_contact::ControlPlaneContact;
@@ -77,6 +78,7 @@ pub(crate) struct Cluster {
     pub(crate) inputs: Option<Arc<SharedInputs>>,
     pub(crate) identity: FrontendIdentity,
     routes: RwLock<Arc<Routes>>,
+    pipelines: RwLock<Arc<Pipelines>>,
     /// Log index of the view that the routes are of.
     routed_index: AtomicU64,
     links: Mutex<HashMap<SubclusterId, LeaderHandle>>,
@@ -133,6 +135,7 @@ impl Cluster {
             inputs: inputs.clone(),
             identity,
             routes: RwLock::default(),
+            pipelines: RwLock::default(),
             routed_index: AtomicU64::default(),
             links: Mutex::default(),
             control_plane_contact: Arc::default(),
@@ -159,13 +162,15 @@ impl Cluster {
     /// A cluster that says nothing but `view`.
     #[cfg(test)]
     pub(crate) fn showing(id: FrontendId, identity: &FrontendIdentity, view: View) -> Arc<Self> {
+        let routes = routes(&view);
         Arc::new(Self {
             id,
             control: ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap(),
             table: Arc::default(),
             inputs: None,
             identity: identity.clone(),
-            routes: RwLock::new(Arc::new(routes(&view))),
+            pipelines: RwLock::new(Arc::new(pipelines(&view, &routes))),
+            routes: RwLock::new(Arc::new(routes)),
             routed_index: AtomicU64::new(view.applied_index),
             links: Mutex::default(),
             control_plane_contact: Arc::default(),
@@ -178,9 +183,51 @@ impl Cluster {
     /// From now on it says `view`; what [`Cluster::is_cordoned`] says stays.
     #[cfg(test)]
     pub(crate) fn show(&self, view: &View) {
-        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes(view));
+        self.take_routes(view);
         self.routed_index.store(view.applied_index, Ordering::Release);
         self.identity.news.send_modify(|count| *count += 1);
+    }
+
+    /// Where everything is by this view.
+    fn take_routes(&self, view: &View) {
+        let routes = routes(view);
+        let pipelines = pipelines(view, &routes);
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes);
+        *self.pipelines.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pipelines);
+    }
+
+    /// Every pipeline of the cluster, by its name without a version.
+    pub(crate) fn pipelines(&self) -> Arc<Pipelines> {
+        Arc::clone(&self.pipelines.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The pipeline of that name, with or without its version.
+    pub(crate) fn pipeline(&self, name: &str) -> Option<Arc<LivePipeline>> {
+        let pipelines = self.pipelines();
+        let VersionedName { name: bare, version } = VersionedName::parse(name);
+        let versioned = || pipelines.get(bare).filter(|pipeline| pipeline.declaration.version == version);
+        pipelines.get(name).or_else(versioned).cloned()
+    }
+
+    /// Tells the leader of the control group how often pipelines were asked here and how far their results fanned out.
+    pub(crate) async fn report_pipelines(
+        &self,
+        pipelines: Vec<pb::PipelineCounts>,
+        within: Duration,
+    ) -> Result<(), ControlError> {
+        let request = pb::ReportPipelinesRequest { frontend: self.id.get(), pipelines };
+        let leader = self.control_leader();
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = request.clone();
+            async move { client.report_pipelines(request).await }
+        };
+        self.control.call_first(leader.as_deref(), within, call).await.map(|_| ())
+    }
+
+    /// Where the leader of the control group is, as far as the view tells.
+    fn control_leader(&self) -> Option<String> {
+        let view = self.view.borrow();
+        view.control_leader.and_then(|leader| view.nodes.get(&leader)).map(|node| node.control_addr.clone())
     }
 
     /// Where requests for the model go, if the cluster has it.
@@ -243,10 +290,7 @@ impl Cluster {
         within: Duration,
     ) -> Result<Vec<pb::TenantShare>, ControlError> {
         let request = pb::ShareQuotasRequest { frontend: self.id.get(), tenants };
-        let leader = {
-            let view = self.view.borrow();
-            view.control_leader.and_then(|leader| view.nodes.get(&leader)).map(|node| node.control_addr.clone())
-        };
+        let leader = self.control_leader();
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
             async move { client.share_quotas(request).await }
@@ -303,8 +347,7 @@ async fn apply_views(cluster: Arc<Cluster>, mut view: ViewReceiver) {
             cluster.identity.forgotten.send_replace(Some(cluster.id));
         }
         known = is_known;
-        let routes = Arc::new(routes(&current));
-        *cluster.routes.write().unwrap_or_else(PoisonError::into_inner) = routes;
+        cluster.take_routes(&current);
         cluster.routed_index.store(current.applied_index, Ordering::Release);
         for &subcluster in current.subclusters.keys() {
             cluster.link(subcluster);
@@ -339,7 +382,7 @@ async fn report_drained(cluster: Arc<Cluster>, mut view: ViewReceiver) {
             let view = view.borrow_and_update();
             view.frontends.get(&cluster.id).is_some_and(|f| f.boot == boot && !f.duty.takes_work() && !f.drained)
         };
-        if draining && cluster.table.len() == 0 {
+        if draining && cluster.table.is_empty() {
             cluster.report_drained(REPORT_WITHIN).await;
         }
         tokio::select! {

@@ -42,6 +42,7 @@ fn submit(cluster: &Arc<Cluster>, withheld: bool) -> (u64, oneshot::Receiver<End
         attempt: 0,
         panics: 0,
         read: false,
+        is_stage: false,
         waiter,
     };
     (cluster.submit(pending).1, ending)

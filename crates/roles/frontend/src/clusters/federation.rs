@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use symphony_transport::{FederationClient, PlanReceiver};
 use tokio::sync::watch;
 
+use crate::accounts::pipeline_counters::report_pipelines;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity};
 use crate::clusters::cluster_order::lost_home;
 use crate::frontend::Inner;
@@ -31,6 +32,7 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
                 // One control group divides quotas: that of the first cluster. While it is away, the frontends of
                 // another one share them equally.
                 inner.share_quotas(&cluster, index == 0);
+                tokio::spawn(report_pipelines(Arc::clone(&inner), Arc::clone(&cluster)));
                 let _ = slot.cluster.set(cluster);
                 identity.news.send_modify(|count| *count += 1);
                 return;

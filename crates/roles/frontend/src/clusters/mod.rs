@@ -3,5 +3,6 @@
 pub(crate) mod cluster;
 pub(crate) mod cluster_order;
 pub(crate) mod federation;
+pub(crate) mod live_pipeline;
 pub(crate) mod routing;
 pub(crate) mod traffic;

@@ -77,6 +77,7 @@ pub(crate) fn routes(view: &View) -> Routes {
                 slo: spec.slo,
                 sheds: spec.policy.looks_at_values(),
                 state,
+                pipeline: None,
             };
             let profiles: Arc<[_]> = spec.profiles.values().map(|profile| profile.latency.clone()).collect();
             let gpu_time_per_item = gpu_time_per_item(&profiles, spec.slo);

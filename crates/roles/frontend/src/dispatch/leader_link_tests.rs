@@ -106,6 +106,7 @@ impl Scene {
             attempt: 0,
             panics: 0,
             read: false,
+            is_stage: false,
             waiter,
         });
         self.commands.send(LeaderCommand::Announce(sequence)).unwrap();

@@ -165,6 +165,7 @@ mod tests {
                 attempt: 0,
                 panics: 0,
                 read: false,
+                is_stage: false,
                 waiter,
             });
             (sequence, ending)

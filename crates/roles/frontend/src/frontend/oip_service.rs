@@ -60,14 +60,7 @@ impl InferenceService for Frontend {
     }
 
     fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
-        if let Some(version) = version {
-            let versioned = self.inner.info(&VersionedName { name, version }.loaded_as());
-            return versioned.or_else(|| self.inner.info(name).filter(|info| info.version == version));
-        }
-        // Also under the name that the cluster has for a version, which people see in its tools.
-        let exact = self.inner.info(name);
-        let versioned = self.inner.loaded_as(name).into_iter().filter_map(|loaded_as| self.inner.info(&loaded_as));
-        versioned.chain(exact).max_by_key(|info| (info.state == ModelState::Ready, info.version))
+        self.inner.model(name, version)
     }
 
     fn versions(&self, name: &str) -> Vec<u64> {
@@ -128,11 +121,7 @@ impl InferenceService for Frontend {
     }
 
     fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
-        let split = self.inner.traffic_of(name);
-        let ready = |version| self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready);
-        let turn =
-            split.and_then(|traffic| self.inner.traffic.next(name, &traffic, |version| ready(version).is_some()));
-        turn.and_then(ready).or_else(|| self.model(name, None))
+        self.inner.model_for_request(name)
     }
 
     async fn infer(&self, request: InferRequest) -> Result<InferAnswer, InferError> {

@@ -135,7 +135,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     if answer.timeliness == Timeliness::Late && call.parameters.late_answer == LateAnswer::Refuse {
         return Err(InferError::Late);
     }
-    let mut outputs = call.outputs.cut(&call.id, model, items, &answer.payload)?;
+    let mut outputs = call.outputs.cut(&call.id, model, items, &answer)?;
     if !call.shared.is_empty() {
         let placed = shared_regions::place(&mut outputs, &call.shared, Arc::clone(permit)).await;
         placed.inspect_err(|error| {

@@ -28,9 +28,11 @@ pub enum InferError {
         /// The limit.
         waiting_max: usize,
     },
-    /// What the pictures of other requests have become takes as much memory as it may.
+    /// What the pictures of requests have become, and what pipelines hold between their stages, takes as much memory as
+    /// it may.
     #[error(
-        "decoded pictures of other requests take up to {bytes_max} bytes, the most this server holds; try again later"
+        "decoded pictures, and what pipelines hold between their stages, take up to {bytes_max} bytes, the most this \
+         server holds; try again later"
     )]
     DecodedFull {
         /// The limit.
@@ -113,6 +115,28 @@ pub enum InferError {
         items: u32,
         /// ℓ(items) on the fastest kind of GPU.
         alone: Nanos,
+    },
+    /// Less time is allowed than the stages of a pipeline take one after the other.
+    #[error(
+        "the deadline leaves {} ms, and the stages of the pipeline take {} ms at least, one after the other, by the \
+         profiles of their models: allow more time",
+        .allowed.as_millis_f64(), .least.as_millis_f64()
+    )]
+    TooLittleForStages {
+        /// The time, by the client's words or the pipeline's SLO.
+        allowed: Nanos,
+        /// ℓ(1) of each stage of the longest path, and the hops between them.
+        least: Nanos,
+    },
+    /// A stage of a pipeline cannot be asked, or has lost its request.
+    #[error("stage `{stage}`{}: {error}", of_request(.request))]
+    Stage {
+        /// The stage.
+        stage: String,
+        /// What `symphony explain` knows its request as; empty if it was none.
+        request: String,
+        /// Why.
+        error: Box<InferError>,
     },
     /// Nobody is there who would run it.
     #[error("the model is not ready: {0}; try again later")]
@@ -317,7 +341,8 @@ impl InferError {
             Self::Busy { .. } | Self::UnpackedFull { .. } => {
                 later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
             }
-            Self::TooLittleTime { .. } => {
+            Self::Stage { error, .. } => error.face(),
+            Self::TooLittleTime { .. } | Self::TooLittleForStages { .. } => {
                 face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
             Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
@@ -369,8 +394,9 @@ impl InferError {
 
     /// Whose doing it is.
     #[must_use]
-    pub const fn fault(&self) -> Fault {
+    pub fn fault(&self) -> Fault {
         match self {
+            Self::Stage { error, .. } => error.fault(),
             Self::UnknownModel(_)
             | Self::InvalidRequest(_)
             | Self::BadPicture(_)
@@ -383,6 +409,7 @@ impl InferError {
             | Self::ObjectTaken(_)
             | Self::RegionsFull { .. }
             | Self::TooLittleTime { .. }
+            | Self::TooLittleForStages { .. }
             | Self::QuotaExceeded { .. }
             | Self::TenantBusy { .. }
             | Self::TenantUnpacked { .. }
@@ -417,6 +444,10 @@ impl RepositoryError {
             Self::Failed(_) => face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "load_failed"),
         }
     }
+}
+
+fn of_request(request: &str) -> String {
+    if request.is_empty() { String::new() } else { format!(" (request {request})") }
 }
 
 const fn explain_drop(reason: DropReason) -> &'static str {
@@ -462,6 +493,22 @@ mod tests {
         assert_eq!(TOO_LITTLE_TIME.face().reason, "slo_unreachable");
     }
 
+    const TOO_LITTLE_FOR_STAGES: InferError =
+        InferError::TooLittleForStages { allowed: Nanos::from_millis(1), least: Nanos::from_millis(2) };
+
+    fn of_stage(error: InferError) -> InferError {
+        InferError::Stage { stage: "detect".into(), request: "f2/9/7".into(), error: Box::new(error) }
+    }
+
+    #[test]
+    fn a_stage_is_named_with_its_own_reason() {
+        let lost = of_stage(InferError::Dropped(DropReason::QueueFull));
+        let words = "stage `detect` (request f2/9/7): the request was dropped: the queue of the model is full";
+        assert!(lost.to_string().starts_with(words), "{lost}");
+        assert_eq!((lost.face().reason, lost.fault().label()), ("queue_full", "server"));
+        assert_eq!(TOO_LITTLE_FOR_STAGES.face().reason, "slo_unreachable");
+    }
+
     fn quota(wait: Nanos) -> InferError {
         InferError::QuotaExceeded { tenant: "a".into(), kind: QuotaKind::Items, per_second: "20".into(), wait }
     }
@@ -499,6 +546,9 @@ mod tests {
             (InferError::Access(AccessError::NotLocal), 403, Code::PermissionDenied, Retry::No),
             (InferError::Busy { in_flight_max: 1 }, 429, Code::ResourceExhausted, Retry::Later),
             (TOO_LITTLE_TIME, 504, Code::DeadlineExceeded, Retry::No),
+            (TOO_LITTLE_FOR_STAGES, 504, Code::DeadlineExceeded, Retry::No),
+            (of_stage(InferError::NoGpu(NoGpu::AllDown)), 503, Code::Unavailable, Retry::Later),
+            (of_stage(InferError::Dropped(DropReason::QueueExpired)), 504, Code::DeadlineExceeded, Retry::No),
             (quota(Nanos::from_millis(7)), 429, Code::ResourceExhausted, Retry::After(Nanos::from_millis(7))),
             (
                 InferError::TenantBusy { tenant: String::new(), in_flight_max: 1 },

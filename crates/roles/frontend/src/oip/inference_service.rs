@@ -123,9 +123,45 @@ pub struct ModelInfo {
     pub sheds: bool,
     /// Ready, or why not.
     pub state: ModelState,
+    /// What it is besides, if it is a pipeline of models.
+    pub pipeline: Option<Arc<PipelineInfo>>,
+}
+
+/// What clients may know of a pipeline besides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipelineInfo {
+    /// The input that is an encoded picture and nothing else.
+    pub picture: Option<String>,
+    /// By output: whether an item has any number of its rows, rather than one.
+    pub any_rows: Vec<bool>,
+    /// The stages, as Triton lists the steps of an ensemble.
+    pub steps: Vec<PipelineStep>,
+}
+
+/// A stage of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PipelineStep {
+    /// The model that it asks.
+    pub model: String,
+    /// Which version of it; whichever answers requests that name none, if not given.
+    pub version: Option<u64>,
+    /// Which tensor of the pipeline each input of the model takes.
+    pub inputs: BTreeMap<String, String>,
+    /// As which tensor of the pipeline each output of the model is known.
+    pub outputs: BTreeMap<String, String>,
 }
 
 impl ModelInfo {
+    /// Whether an input is an encoded picture and nothing else.
+    pub(crate) fn takes_only_pictures(&self, input: &str) -> bool {
+        self.pipeline.as_ref().is_some_and(|pipeline| pipeline.picture.as_deref() == Some(input))
+    }
+
+    /// Whether an item has any number of rows of the output with this place, rather than one.
+    pub(crate) fn has_any_rows(&self, output: usize) -> bool {
+        self.pipeline.as_ref().is_some_and(|pipeline| pipeline.any_rows.get(output) == Some(&true))
+    }
+
     /// Whether an input that was made for `other` is one for this model, and what it answers is read in the same way. A
     /// name alone says neither: a model may be loaded again under it, and clusters may mean different models by it.
     #[must_use]
@@ -298,7 +334,8 @@ impl RequestedDeadline {
 /// The answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InferAnswer {
-    /// Outputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps.
+    /// Outputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps; of a
+    /// pipeline as many rows as it says.
     pub payload: Bytes,
     /// Items of the whole batch it ran in.
     pub batch: u32,
@@ -306,6 +343,29 @@ pub struct InferAnswer {
     pub execution: Nanos,
     /// Whether it came by its deadline.
     pub timeliness: Timeliness,
+    /// What a pipeline says besides.
+    pub pipeline: Option<PipelineAnswer>,
+}
+
+/// What the answer of a pipeline has besides its outputs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PipelineAnswer {
+    /// By output of the signature.
+    pub outputs: Vec<OutputRows>,
+    /// Rows are missing, since their stage requests were lost or there were too many of them.
+    pub is_partial: bool,
+    /// What `symphony explain` knows the stage requests as, `STAGE=ID` each: the first ones.
+    pub stages: String,
+}
+
+/// The rows of an output of a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputRows {
+    /// How many there are.
+    pub count: u32,
+    /// Where an item has any number of them: of which item and which rows of the stages before it each one is,
+    /// `0.2,0.5,1.0`.
+    pub places: Option<String>,
 }
 
 /// Whether an answer came by its deadline.

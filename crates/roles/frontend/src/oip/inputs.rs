@@ -73,6 +73,12 @@ pub(crate) fn check(
     for (spec, given) in &ordered {
         let of_this = if is_pictures(model, spec, given) {
             check_picture_shape(model, spec, given)?
+        } else if model.takes_only_pictures(&spec.name) {
+            let got = shorten(given.datatype);
+            return Err(invalid(format!(
+                "input `{}` has data type {got}; expected {BYTES}, a picture each",
+                spec.name
+            )));
         } else {
             check_data_type(spec, given)?;
             check_shape(model, spec, given)?
@@ -139,6 +145,14 @@ pub(crate) fn check(
 /// Whether an input is given as pictures, and may be.
 fn is_pictures(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> bool {
     given.datatype == BYTES && model.transforms.image.as_ref().is_some_and(|image| image.input == spec.name)
+}
+
+/// What metadata says of an input: its type and its shape.
+pub(crate) fn input_face(model: &ModelInfo, spec: &TensorSpec) -> (&'static str, Vec<i64>) {
+    match model.takes_only_pictures(&spec.name) {
+        true => (BYTES, vec![-1]),
+        false => (spec.data_type.name(), spec_dims(spec)),
+    }
 }
 
 /// The number of pictures that the shape says.

@@ -70,8 +70,9 @@ pub use error::{Face, Fault, InferError, QuotaKind, RepositoryError, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{
-    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter,
-    Pictures, RefusedCall, RequestContext, RequestedDeadline, ServerInfo, Span, Timeliness,
+    IndexEntry, InferAnswer, InferRequest, InferenceService, ModelInfo, ModelState, ModelStatistics, OutputRows,
+    Parameter, Pictures, PipelineAnswer, PipelineInfo, PipelineStep, RefusedCall, RequestContext, RequestedDeadline,
+    ServerInfo, Span, Timeliness,
 };
 pub(crate) use inputs::shorten;
 pub use limits::Limits;
@@ -80,6 +81,7 @@ pub use receipt::Receipt;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 pub use shared_regions::{REGIONS_MAX, REGIONS_PER_TENANT_MAX, SharedRegions};
+pub(crate) use typed_data::elements;
 
 /// Extensions of the protocol that are always served here, as server metadata names them.
 pub const EXTENSIONS: &[&str] =

@@ -6,7 +6,7 @@ use symphony_types::{DataType, FailReason, TensorSpec};
 use super::classes::{classes_of, classify};
 use super::inputs::{invalid, list, shorten};
 use super::shared_regions::{SharedOutput, SharedTensor};
-use super::{InferError, ModelInfo};
+use super::{InferAnswer, InferError, ModelInfo};
 
 /// The outputs that a request wants, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,9 @@ impl Selection {
     pub(crate) fn check_room(&self, model: &ModelInfo, shared: &[SharedOutput], items: u32) -> Result<(), InferError> {
         for SharedOutput { at, tensor } in shared {
             let Some((spec, _)) = self.iter(model).nth(*at) else { continue };
-            let (needed, has) = (items as usize * spec.item_bytes(), tensor.bytes);
+            // Of an output with any number of rows one is looked at when they are there.
+            let any_rows = self.wanted.get(*at).is_some_and(|wanted| model.has_any_rows(wanted.index));
+            let (needed, has) = (if any_rows { 0 } else { items as usize * spec.item_bytes() }, tensor.bytes);
             if needed as u64 > has {
                 return Err(invalid(format!(
                     "output `{}` has {needed} bytes, and shared_memory_byte_size is {has}; expected that many at least",
@@ -101,21 +103,23 @@ impl Selection {
         client_id: &str,
         model: &'m ModelInfo,
         items: u32,
-        payload: &Bytes,
+        answer: &InferAnswer,
     ) -> Result<Vec<Output<'m>>, InferError> {
-        let specs = &model.signature.outputs;
-        let expected = items as usize * model.signature.output_item_bytes();
+        let (specs, payload) = (&model.signature.outputs, &answer.payload);
+        let of_pipeline = answer.pipeline.as_ref().map_or(&[][..], |pipeline| pipeline.outputs.as_slice());
+        let rows_of = |index: usize| of_pipeline.get(index).map_or(items, |output| output.count);
+        let bytes_of = |index: usize| rows_of(index) as usize * specs[index].item_bytes();
+        let expected = (0..specs.len()).map(bytes_of).sum::<usize>();
         if payload.len() != expected {
             let (bytes, client_id) = (payload.len(), super::shorten(client_id));
             tracing::error!(client_id, model = model.name, bytes, expected, "an answer has the wrong size");
             return Err(InferError::Failed(FailReason::ExecutionFailed));
         }
-        let bytes_of = |spec: &TensorSpec| items as usize * spec.item_bytes();
         let cut = |wanted: &Wanted| {
-            let start = specs[..wanted.index].iter().map(bytes_of).sum::<usize>();
+            let start = (0..wanted.index).map(bytes_of).sum::<usize>();
             let spec = &specs[wanted.index];
-            let data = payload.slice(start..start + bytes_of(spec));
-            let of_items = std::iter::once(i64::from(items));
+            let data = payload.slice(start..start + bytes_of(wanted.index));
+            let of_items = std::iter::once(i64::from(rows_of(wanted.index)));
             let (shape, content) = match wanted.form.classes {
                 None => {
                     let shape = of_items.chain(spec.item_shape.iter().map(|&dim| i64::from(dim))).collect();
@@ -127,7 +131,8 @@ impl Selection {
                     (shape, Content::Classes(classify(&data, spec, asked, labels)))
                 }
             };
-            Output { name: &spec.name, shape, encoding: wanted.form.encoding, content }
+            let rows = of_pipeline.get(wanted.index).and_then(|output| output.places.clone());
+            Output { name: &spec.name, shape, encoding: wanted.form.encoding, content, rows }
         };
         Ok(self.wanted.iter().map(cut).collect())
     }
@@ -140,6 +145,8 @@ pub(crate) struct Output<'m> {
     pub(crate) shape: Vec<i64>,
     pub(crate) encoding: Encoding,
     pub(crate) content: Content,
+    /// Of which item and which rows of the stages before it each row is, where an item has any number of them.
+    pub(crate) rows: Option<String>,
 }
 
 /// What an output holds.

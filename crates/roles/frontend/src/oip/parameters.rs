@@ -34,6 +34,13 @@ const FINAL_RESPONSE_WANTED: &str = "triton_enable_empty_final_response";
 pub(crate) const FINAL_RESPONSE: &str = "triton_final_response";
 /// Lowest priority: its requests are worth a thousandth of those of the highest.
 const PRIORITY_MAX: u32 = 1000;
+/// Parameter of an output of a pipeline whose rows are any number: of which item and which rows of the stages before it
+/// each row is.
+pub(crate) const ROWS: &str = "symphony_rows";
+/// Says that rows of a pipeline's answer are missing.
+pub(crate) const PARTIAL: &str = "symphony_partial";
+/// What `symphony explain` knows a pipeline's stage requests as: the first ones.
+pub(crate) const STAGES: &str = "symphony_stages";
 /// Parameter of a tensor: bytes of its data behind the JSON.
 pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
 /// Parameter of a requested output: its data shall come behind the JSON.

@@ -369,6 +369,14 @@ pub(crate) async fn place(
         let Some(output) = outputs.get_mut(*at) else { continue };
         let Content::Elements(data_type, data) = &output.content else { continue };
         let (data_type, data) = (*data_type, data.clone());
+        if data.len() as u64 > tensor.bytes {
+            return Err(invalid(format!(
+                "output `{}` has {} bytes in this answer, and shared_memory_byte_size is {}; expected that many at least",
+                output.name,
+                data.len(),
+                tensor.bytes
+            )));
+        }
         let written = SharedTensor { bytes: data.len() as u64, ..tensor.clone() };
         writes.push((output.name.to_owned(), written.clone(), data));
         output.content = Content::Placed(data_type, written);
@@ -485,7 +493,7 @@ mod tests {
         let shared = [SharedOutput { at: 0, tensor: own.output(&placed("r", 0, BYTES as u64)).unwrap() }];
         let content = Content::Elements(DataType::Uint8, vec![7; BYTES].into());
         let shape = vec![1, BYTES as i64];
-        let mut outputs = [Output { name: "y", shape, encoding: Encoding::Raw, content }];
+        let mut outputs = [Output { name: "y", shape, encoding: Encoding::Raw, content, rows: None }];
 
         let limit = InFlightLimit::new(1);
         let permit = Arc::new(limit.acquire().unwrap());

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -66,7 +67,7 @@ impl Counts {
 /// Memory for what the pictures of one request become, until all who may have them are gone: also a READ's answer that
 /// waits for a slow backend, when the request has long had its outcome.
 #[derive(Debug)]
-struct Memory {
+pub(crate) struct Memory {
     bytes: i64,
     counts: Arc<Counts>,
     _permit: OwnedSemaphorePermit,
@@ -132,8 +133,11 @@ impl Decoders {
         }
     }
 
-    /// Memory for tensors of so many bytes.
-    fn reserve(&self, bytes: usize) -> Result<Arc<Memory>, InferError> {
+    /// Memory for tensors of so many bytes, until all who have it are gone.
+    ///
+    /// # Errors
+    /// If others have as much as there may be.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Arc<Memory>, InferError> {
         let full = InferError::DecodedFull { bytes_max: self.decoded_bytes_max };
         let units = u32::try_from((bytes as u64).div_ceil(MEMORY_UNIT_BYTES)).map_err(|_| full.clone())?;
         let permit = Arc::clone(&self.memory).try_acquire_many_owned(units).map_err(|_| full)?;
@@ -151,14 +155,7 @@ impl Decoders {
         payload: Bytes,
         Pictures { encoded, at, quick }: Pictures,
     ) -> Result<Decoding, InferError> {
-        let declared = model.transforms.image.as_ref().and_then(|image| {
-            let input = model.signature.inputs.iter().find(|input| input.name == image.input)?;
-            Some((input.name.clone(), Pipeline::new(image, input)))
-        });
-        let Some((input, pipeline)) = declared else {
-            return Err(InferError::InvalidRequest(format!("model `{}` declares no pictures any more", model.name)));
-        };
-        let pipeline = pipeline.map_err(InferError::InvalidRequest)?;
+        let (input, pipeline) = declared(model)?;
         let count = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
         if encoded.len() > self.waiting_max {
             let (pictures, max) = (encoded.len(), self.waiting_max);
@@ -184,6 +181,66 @@ impl Decoders {
         let task = tokio::spawn(work.run(payload, encoded, at, tell));
         Ok(Decoding { task, begun: Some(begun), waiting: true })
     }
+
+    /// Cuts regions out of a picture, which is decoded once; what it gives are the items of the model's input, in the
+    /// order of the boxes. Given up when it is dropped before it has a thread. Refused as by [`Self::begin`].
+    pub(crate) fn crop(
+        &self,
+        Crops { picture, seen_by, model, boxes }: Crops<'_>,
+    ) -> Result<impl Future<Output = Result<Vec<Bytes>, InferError>> + Send + use<>, InferError> {
+        let ((_, seen_by), (input, pipeline)) = (declared(seen_by)?, declared(model)?);
+        let room = Arc::clone(&self.room).try_acquire_owned();
+        let room = room.map_err(|_| InferError::DecodersBusy { waiting_max: self.waiting_max })?;
+        let memory = self.reserve(boxes.len().saturating_mul(pipeline.item_bytes()))?;
+        let (threads, limits, counts) = (Arc::clone(&self.threads), self.limits, Arc::clone(&self.counts));
+        Ok(async move {
+            let asked = Instant::now();
+            // Nobody closes it.
+            let thread = threads.acquire_owned().await.map_err(|_| InferError::Failed(FailReason::Draining))?;
+            counts.wait.observe(asked.elapsed().as_secs_f64());
+            let (item_bytes, count) = (pipeline.item_bytes(), boxes.len());
+            let held = Arc::clone(&memory);
+            let work = tokio::task::spawn_blocking(move || {
+                let _held = (room, thread, held);
+                let (began, mut items) = (Instant::now(), Vec::with_capacity(count * item_bytes));
+                let cut = pipeline.append_boxes(&seen_by, &boxes, &picture, limits, &mut items);
+                counts.decode.observe(began.elapsed().as_secs_f64());
+                counts.count(if cut.is_ok() { "decoded" } else { "undecodable" });
+                cut.map(|()| items)
+            });
+            let failed = |reason: String| InferError::BadPicture(format!("input `{input}`: {reason}"));
+            // A decoder that panics has met bytes that it was not made for.
+            let items = work.await.map_err(|_| failed("the decoder gave up".to_owned()))?;
+            let items = items.map_err(|error| failed(error.to_string()))?;
+            let whole = Bytes::from_owner(Counted { payload: items, _memory: memory });
+            let items = (0..count).map(|at| whole.slice(at * item_bytes..(at + 1) * item_bytes));
+            Ok::<Vec<Bytes>, InferError>(items.collect())
+        })
+    }
+}
+
+/// Regions of a picture that are to become items.
+#[derive(Debug)]
+pub(crate) struct Crops<'a> {
+    pub(crate) picture: Bytes,
+    /// The model that has found them on what it sees of the picture.
+    pub(crate) seen_by: &'a ModelInfo,
+    /// The model that takes them.
+    pub(crate) model: &'a ModelInfo,
+    /// Left, top, right and bottom of each, in shares of what the first model sees.
+    pub(crate) boxes: Vec<[f64; 4]>,
+}
+
+/// The input of a model that takes pictures, and how they become its items.
+fn declared(model: &ModelInfo) -> Result<(String, Pipeline), InferError> {
+    let declared = model.transforms.image.as_ref().and_then(|image| {
+        let input = model.signature.inputs.iter().find(|input| input.name == image.input)?;
+        Some((input.name.clone(), Pipeline::new(image, input)))
+    });
+    let Some((input, pipeline)) = declared else {
+        return Err(InferError::InvalidRequest(format!("model `{}` declares no pictures any more", model.name)));
+    };
+    Ok((input, pipeline.map_err(InferError::InvalidRequest)?))
 }
 
 impl Decoding {

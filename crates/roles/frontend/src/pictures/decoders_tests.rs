@@ -135,3 +135,23 @@ async fn what_pictures_become_is_bounded_in_bytes_and_counted_until_the_last_who
     drop(queued);
     begin(128).unwrap();
 }
+
+#[tokio::test]
+async fn regions_of_a_picture_become_items_and_are_counted_as_long_as_one_of_them_is_there() {
+    let (decoders, registry) = decoders(1, 1);
+    let (detector, digit) = (model(4, 0, 0), model(2, 0, 0));
+    let boxes = vec![[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]];
+    let crops = |picture| Crops { picture, seen_by: &detector, model: &digit, boxes: boxes.clone() };
+    let waiting = decoders.crop(crops(picture(&[1, 2, 3, 4]))).unwrap();
+    let refused = decoders.crop(crops(picture(&[1, 2, 3, 4]))).err();
+    assert_eq!(refused, Some(InferError::DecodersBusy { waiting_max: 1 }), "one picture at a time");
+    let mut items = waiting.await.unwrap();
+    assert_eq!((&items[0][..], &items[1][..]), (&[1, 2][..], &[3, 4][..]));
+    let held = || registry.encode().contains("symphony_frontend_pictures_decoded_bytes 4\n");
+    items.pop();
+    assert!(held(), "{}", registry.encode());
+    drop(items);
+    assert!(!held());
+    let bad = decoders.crop(crops(cut_off(&picture(&[1, 2, 3, 4])))).unwrap().await.unwrap_err();
+    assert!(matches!(&bad, InferError::BadPicture(reason) if reason.starts_with("input `x`: it cannot be")), "{bad}");
+}

@@ -43,6 +43,7 @@ pub(crate) fn model(width: u32, before: usize, after: usize) -> ModelInfo {
         slo: SLO,
         sheds: true,
         state: ModelState::Ready,
+        pipeline: None,
     }
 }
 

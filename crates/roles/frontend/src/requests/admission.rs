@@ -2,6 +2,7 @@
 //! [`InFlightLimit`](crate::oip::InFlightLimit).
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -43,6 +44,17 @@ pub(super) struct AcceptedRequest {
     pub(super) admitted: Instant,
     /// Its span, if it is traced.
     pub(super) span: Option<RequestSpan>,
+    pub(super) kind: RequestKind,
+}
+
+/// What a request is in the accounts.
+pub(super) enum RequestKind {
+    /// A client's, for a model.
+    Model,
+    /// A client's, for a pipeline: no batch is its own.
+    Pipeline,
+    /// Part of a pipeline's, which is counted: so many of its stage requests are open.
+    Stage(Arc<AtomicUsize>),
 }
 
 impl Inner {
@@ -66,14 +78,6 @@ impl Inner {
             context.caller.charge(self.tenants.as_deref(), items, target.route.gpu_time(items))?;
             Ok((allowed, input))
         });
-        // Demand is what more GPUs could serve: those planned for anything else would be given to requests that are
-        // refused again, and what is beyond a quota is not to be served.
-        let is_demand = |error: &InferError| {
-            !matches!(
-                error,
-                InferError::InvalidRequest(_) | InferError::TooLittleTime { .. } | InferError::QuotaExceeded { .. }
-            )
-        };
         if !context.is_copy && admitted.as_ref().err().is_none_or(is_demand) {
             self.rates.arrived(name);
         }
@@ -84,7 +88,9 @@ impl Inner {
             receipt.traced(span.context);
         }
         let admitted = Instant::now();
-        let request = AcceptedRequest { model, items, arrived, deadline, weight, receipt, context, admitted, span };
+        let kind = RequestKind::Model;
+        let request =
+            AcceptedRequest { model, items, arrived, deadline, weight, receipt, context, admitted, span, kind };
         Ok(Admission { request, target, input })
     }
 
@@ -127,6 +133,18 @@ impl Inner {
     }
 }
 
+/// Demand is what more GPUs could serve: those planned for anything else would be given to requests that are refused
+/// again, and what is beyond a quota is not to be served.
+pub(super) const fn is_demand(error: &InferError) -> bool {
+    !matches!(
+        error,
+        InferError::InvalidRequest(_)
+            | InferError::TooLittleTime { .. }
+            | InferError::TooLittleForStages { .. }
+            | InferError::QuotaExceeded { .. }
+    )
+}
+
 /// The time that a request has in a cluster, if the cluster takes it.
 fn time_allowed(requested: &RequestedDeadline, items: u32, target: &Target) -> Result<Nanos, InferError> {
     let Target { cluster, route, .. } = target;
@@ -144,7 +162,7 @@ fn time_allowed(requested: &RequestedDeadline, items: u32, target: &Target) -> R
 ///
 /// # Errors
 /// If it may exceed the SLO and is to wait longer than a request may.
-fn time_asked(requested: &RequestedDeadline, slo: Nanos) -> Result<Nanos, InferError> {
+pub(super) fn time_asked(requested: &RequestedDeadline, slo: Nanos) -> Result<Nanos, InferError> {
     let named = requested.shortest();
     match named.filter(|_| requested.exceed_slo) {
         Some(named) if named > DEADLINE_MAX => Err(InferError::InvalidRequest(format!(

@@ -6,7 +6,7 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_types::{DropReason, FailReason, Token};
 use tokio::sync::oneshot;
 
-use super::admission::AcceptedRequest;
+use super::admission::{AcceptedRequest, RequestKind};
 use super::cluster_selection::Target;
 use super::pending_input::{Input, run_until_ready};
 use super::request_guard::RequestGuard;
@@ -82,6 +82,7 @@ impl<'a> Attempt<'a> {
             panics: 0,
             shared: None,
             read: false,
+            is_stage: matches!(request.kind, RequestKind::Stage(_)),
             waiter,
         });
         request.receipt.accepted(id);

@@ -8,6 +8,7 @@ use symphony_types::{FailReason, VersionedName};
 use crate::accounts::collectors::ModelStanding;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::cluster_order::in_order;
+use crate::clusters::live_pipeline::LivePipeline;
 use crate::clusters::routing::{Route, Routes, versions_of};
 use crate::frontend::Inner;
 use crate::oip::{InferError, ModelInfo, ModelState};
@@ -63,15 +64,53 @@ impl Inner {
         names.any(|loaded_as| self.select_cluster(loaded_as, None, &[]).is_some_and(|target| target.slot == slot))
     }
 
-    /// What is known of the model of that name in the cluster that would be asked.
+    /// What is known of the model or pipeline of that name in the cluster that would be asked.
     pub(crate) fn info(&self, loaded_as: &str) -> Option<Arc<ModelInfo>> {
-        self.select_cluster(loaded_as, None, &[]).map(|target| target.route.info)
+        let model = self.select_cluster(loaded_as, None, &[]).map(|target| target.route.info);
+        model.or_else(|| self.pipeline(loaded_as).map(|(_, pipeline)| Arc::clone(&pipeline.info)))
     }
 
-    /// What is known of all models, in the order of the names that they are loaded as.
+    /// The pipeline of that name, with or without its version, and a cluster that has it: one where it is ready, if it
+    /// is anywhere.
+    pub(crate) fn pipeline(&self, name: &str) -> Option<(&Arc<Cluster>, Arc<LivePipeline>)> {
+        let known = self.clusters().filter_map(|(_, cluster)| Some((cluster, cluster.pipeline(name)?)));
+        // The last of several with the same key would be taken.
+        let known: Vec<_> = known.collect();
+        known.into_iter().rev().max_by_key(|(_, pipeline)| pipeline.info.state == ModelState::Ready)
+    }
+
+    /// Every pipeline, by its name without a version.
+    fn pipelines(&self) -> Vec<Arc<LivePipeline>> {
+        let all = self.clusters().flat_map(|(_, cluster)| cluster.pipelines().keys().cloned().collect::<Vec<_>>());
+        let names: BTreeSet<_> = all.collect();
+        names.iter().filter_map(|name| Some(self.pipeline(name)?.1)).collect()
+    }
+
+    /// What is known of all models in the order of the names that they are loaded as, and then of all pipelines.
     pub(crate) fn infos(&self) -> Vec<Arc<ModelInfo>> {
         let names: BTreeSet<_> = self.clusters().flat_map(|(_, cluster)| names_of(&cluster.routes())).collect();
-        names.iter().filter_map(|loaded_as| self.info(loaded_as)).collect()
+        let models = names.iter().filter_map(|loaded_as| self.info(loaded_as));
+        models.chain(self.pipelines().into_iter().map(|pipeline| Arc::clone(&pipeline.info))).collect()
+    }
+
+    /// The model that gets the next request which names no version, or the one that the name has in the cluster.
+    pub(crate) fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
+        let split = self.traffic_of(name);
+        let ready = |version| self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready);
+        let turn = split.and_then(|traffic| self.traffic.next(name, &traffic, |version| ready(version).is_some()));
+        turn.and_then(ready).or_else(|| self.model(name, None))
+    }
+
+    /// One version of a model; without a version the latest that is ready, or else the latest.
+    pub(crate) fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
+        if let Some(version) = version {
+            let versioned = self.info(&VersionedName { name, version }.loaded_as());
+            return versioned.or_else(|| self.info(name).filter(|info| info.version == version));
+        }
+        // Also under the name that the cluster has for a version, which people see in its tools.
+        let exact = self.info(name);
+        let versioned = self.loaded_as(name).into_iter().filter_map(|loaded_as| self.info(&loaded_as));
+        versioned.chain(exact).max_by_key(|info| (info.state == ModelState::Ready, info.version))
     }
 
     /// How things stand with each model, in the same order.
@@ -89,7 +128,34 @@ impl Inner {
             ModelStanding { info: route.info, subcluster, unready }
         };
         let names: BTreeSet<_> = self.clusters().flat_map(|(_, cluster)| names_of(&cluster.routes())).collect();
-        names.iter().filter_map(|name| self.select_cluster(name, None, &[])).map(standing).collect()
+        let models = names.iter().filter_map(|name| self.select_cluster(name, None, &[])).map(standing);
+        let of_pipeline = |pipeline: Arc<LivePipeline>| {
+            let unready = match draining {
+                true => Some(InferError::Failed(FailReason::Draining).face().reason),
+                false => self.pipeline_unready(&pipeline).map(|error| error.face().reason),
+            };
+            // Its stages may be in several.
+            ModelStanding { info: Arc::clone(&pipeline.info), subcluster: String::new(), unready }
+        };
+        models.chain(self.pipelines().into_iter().map(of_pipeline)).collect()
+    }
+
+    /// Why a pipeline takes no requests now, or none: a stage's own reason, with its name.
+    pub(super) fn pipeline_unready(&self, pipeline: &LivePipeline) -> Option<InferError> {
+        for stage in &pipeline.declaration.stages {
+            let target = self.model(&stage.model, None);
+            let target = target.and_then(|info| self.select_cluster(&info.loaded_as, None, &[]));
+            let error = match target {
+                None => Some(InferError::Failed(FailReason::ModelNotReady)),
+                Some(target) => unready_model(&target.cluster, &target.route),
+            };
+            if let Some(error) = error {
+                let (stage, request) = (stage.name.clone(), String::new());
+                return Some(InferError::Stage { stage, request, error: Box::new(error) });
+            }
+        }
+        let is_ready = pipeline.plan.is_some() && pipeline.info.state == ModelState::Ready;
+        (!is_ready).then_some(InferError::Failed(FailReason::ModelNotReady))
     }
 
     /// The names that versions of a model have in the clusters, each once.
@@ -109,6 +175,11 @@ pub(super) fn unready(cluster: &Arc<Cluster>, route: &Route) -> Option<InferErro
     if cluster.is_cordoned() {
         return Some(InferError::Failed(FailReason::Draining));
     }
+    unready_model(cluster, route)
+}
+
+/// The same of a cluster that may have cordoned this frontend: what was taken in goes on, and so do its stages.
+pub(super) fn unready_model(cluster: &Arc<Cluster>, route: &Route) -> Option<InferError> {
     match route.info.state {
         ModelState::Ready => {}
         ModelState::NoGpu(why) => return Some(InferError::NoGpu(why)),

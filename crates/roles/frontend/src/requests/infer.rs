@@ -9,6 +9,9 @@ use crate::oip::{InferAnswer, InferError, InferRequest};
 
 impl Inner {
     pub(crate) async fn infer(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
+        if request.model.pipeline.is_some() {
+            return Box::pin(self.infer_by_stages(request)).await;
+        }
         let Admission { request, target, mut input } = self.admit(request)?;
         let mut guard = RequestGuard::accept(self, &request);
         let mut end = guard.attempt(&target, &mut input, &[]).await;

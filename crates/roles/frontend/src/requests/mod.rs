@@ -5,6 +5,8 @@
 //!                 ▲          │  ▲
 //!                 │          ▼  └── pending_input: only while pictures are decoded
 //!                 └─ failover: only in a federation, if that cluster does not serve the model
+//!
+//! pipelines: a request for a pipeline is admitted once, its stage requests are attempts like any other
 //! ```
 
 pub(crate) mod admission;
@@ -13,6 +15,7 @@ pub(crate) mod cluster_selection;
 pub(crate) mod failover;
 pub(crate) mod infer;
 pub(crate) mod pending_input;
+mod pipelines;
 pub(crate) mod request_guard;
 pub(crate) mod request_table;
 mod submission;

@@ -1,6 +1,7 @@
 //! Gives an accepted request its one outcome, also if its caller goes away.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
 use symphony_protocol::dispatch::EndReason;
@@ -8,7 +9,7 @@ use symphony_protocol::view::View;
 use symphony_telemetry::history::RequestEnd;
 use symphony_types::{FailReason, Nanos, Outcome, SubclusterId};
 
-use super::admission::AcceptedRequest;
+use super::admission::{AcceptedRequest, RequestKind};
 use super::attempt::AttemptEnd;
 use super::request_table::Ending;
 use crate::clusters::cluster::Cluster;
@@ -29,9 +30,14 @@ pub(super) struct RequestGuard<'a> {
 }
 
 impl<'a> RequestGuard<'a> {
-    /// Counts the request as accepted.
+    /// Counts the request as accepted; a stage request as open, since what it is part of was accepted.
     pub(super) fn accept(inner: &'a Arc<Inner>, request: &'a AcceptedRequest) -> Self {
-        inner.ledger.accept();
+        match &request.kind {
+            RequestKind::Stage(open) => {
+                open.fetch_add(1, Ordering::Relaxed);
+            }
+            RequestKind::Model | RequestKind::Pipeline => inner.ledger.accept(),
+        }
         Self { inner, request, here: None, subcluster: None, ended: false }
     }
 
@@ -50,7 +56,7 @@ impl<'a> RequestGuard<'a> {
                 (
                     outcome,
                     Some(Ran { batch, execution, run, backend, at }),
-                    Ok(InferAnswer { payload, batch, execution, timeliness }),
+                    Ok(InferAnswer { payload, batch, execution, timeliness, pipeline: None }),
                 )
             }
             AttemptEnd::Settled(Ending::NoResult(EndReason::Dropped(reason))) => {
@@ -77,14 +83,19 @@ impl<'a> RequestGuard<'a> {
     }
 
     fn settle(&self, outcome: Outcome, ran: Option<Ran>) {
-        let AcceptedRequest { model, items, arrived, receipt, .. } = self.request;
-        self.inner.ledger.end(outcome);
+        let AcceptedRequest { model, items, arrived, receipt, kind, .. } = self.request;
         let (ended, run) = (Instant::now(), ran.map(|ran| (ran.batch, ran.execution)));
         let elapsed = ended.saturating_duration_since(*arrived);
         let end = RequestEnd { request: receipt.id(), outcome, items: *items, elapsed, ran: run };
+        if let RequestKind::Stage(open) = kind {
+            open.fetch_sub(1, Ordering::Relaxed);
+            self.inner.statistics.observe_stage(&model.loaded_as, end);
+            return;
+        }
+        self.inner.ledger.end(outcome);
         self.inner.statistics.observe(&model.loaded_as, end);
         if self.inner.records.wants(self.request.span) {
-            self.record(outcome, ended, ran);
+            self.record(outcome, ended, ran.filter(|_| matches!(kind, RequestKind::Model)));
         }
     }
 

@@ -57,6 +57,8 @@ pub(crate) struct OpenRequest {
     pub(crate) panics: u32,
     /// A backend was given its input, so it may have run.
     pub(crate) read: bool,
+    /// It is a stage request of a pipeline's request, which is counted and has the outcome.
+    pub(crate) is_stage: bool,
     pub(crate) waiter: oneshot::Sender<Ending>,
 }
 
@@ -91,6 +93,7 @@ pub(crate) struct RequestTable {
     shards: [Mutex<HashMap<u64, OpenRequest>>; SHARDS],
     next: AtomicU64,
     len: AtomicUsize,
+    stages: AtomicUsize,
 }
 
 impl RequestTable {
@@ -98,15 +101,29 @@ impl RequestTable {
         self.shards[sequence as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests without an outcome.
+    /// Requests without an outcome. Those of a pipeline count once, whatever stages they ask.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
+    }
+
+    /// Stage requests without an end.
+    pub(crate) fn stages(&self) -> usize {
+        self.stages.load(Ordering::Relaxed)
+    }
+
+    /// Whether nothing is open, stage requests of pipelines that other clusters have included.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0 && self.stages() == 0
+    }
+
+    fn count(&self, pending: &OpenRequest) -> &AtomicUsize {
+        if pending.is_stage { &self.stages } else { &self.len }
     }
 
     /// Takes a request in and numbers it. Numbers are never used again.
     pub(crate) fn insert(&self, pending: OpenRequest) -> u64 {
         let sequence = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        self.len.fetch_add(1, Ordering::Relaxed);
+        self.count(&pending).fetch_add(1, Ordering::Relaxed);
         self.shard(sequence).insert(sequence, pending);
         sequence
     }
@@ -125,8 +142,8 @@ impl RequestTable {
 
     pub(crate) fn remove(&self, sequence: u64) -> Option<OpenRequest> {
         let removed = self.shard(sequence).remove(&sequence);
-        if removed.is_some() {
-            self.len.fetch_sub(1, Ordering::Relaxed);
+        if let Some(pending) = &removed {
+            self.count(pending).fetch_sub(1, Ordering::Relaxed);
         }
         removed
     }
@@ -175,8 +192,8 @@ impl RequestTable {
             let here = shard.extract_if(|_, pending| pending.model == model && !pending.read);
             taken.extend(here);
         }
-        self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         let end = |(sequence, pending): (u64, OpenRequest)| {
+            self.count(&pending).fetch_sub(1, Ordering::Relaxed);
             let ending = leaves(&pending);
             let _ = pending.waiter.send(ending);
             (sequence, (!pending.withheld).then_some(pending.subcluster))
@@ -339,6 +356,7 @@ mod tests {
             attempt: 0,
             panics: 0,
             read: false,
+            is_stage: false,
             waiter,
         };
         (pending, receiver)
@@ -363,6 +381,21 @@ mod tests {
         assert!(table.waits_for(SubclusterId::new(3)));
         table.remove(sequence);
         assert!(!table.end_withholding(sequence, ModelId::new(2), SubclusterId::new(3), None));
+    }
+
+    #[test]
+    fn a_stage_request_is_no_request_by_itself_and_is_open_all_the_same() {
+        let table = RequestTable::default();
+        let stage = || {
+            let (mut request, receiver) = pending(1, Instant::now());
+            request.is_stage = true;
+            (table.insert(request), receiver)
+        };
+        let ((first, _first), (second, _second)) = (stage(), stage());
+        assert_eq!((table.len(), table.stages(), table.is_empty()), (0, 2, false));
+        table.remove(first);
+        assert_eq!(table.withdraw_unread(ModelId::new(1)), [(second, Some(SubclusterId::new(1)))]);
+        assert!(table.is_empty());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use symphony_types::{
 };
 
 use crate::access::tenants::Tenants;
+use crate::accounts::pipeline_counters::PipelineCounters;
 use crate::accounts::rates::Rates;
 use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
@@ -49,7 +50,7 @@ const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const BACKEND: BackendId = BackendId::new(1);
 
 /// A cluster that has the model `m` ready, or no model.
-fn view(has_model: bool, duty: Duty) -> View {
+pub(super) fn view(has_model: bool, duty: Duty) -> View {
     let spec = ModelSpec {
         name: "m".into(),
         subcluster: "s".into(),
@@ -74,7 +75,7 @@ fn view(has_model: bool, duty: Duty) -> View {
 }
 
 /// A frontend of these clusters, which are called a, b, c.
-fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
+pub(super) fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
     planned(views, watch::channel(Arc::new(plan)).1)
 }
 
@@ -105,6 +106,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         slots: ["a", "b", "c"].into_iter().zip(views).map(slot).collect(),
         plan: Some(plan),
         rates: Rates::begin(Instant::now()),
+        pipeline_counters: PipelineCounters::new(&Registry::new("frontend")),
         repository: RepositoryDesk::new(None, &Registry::new("frontend")),
         traffic: TrafficSplitter::default(),
         boot: BOOT,

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use symphony_config::Right;
 use symphony_frontend::oip::{
     AccessError, Caller, Credential, GrpcServer, InFlightLimit, InFlightPermit, IndexEntry, InferAnswer, InferError,
-    InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, Parameter, QuotaKind, RefusedCall,
-    RepositoryError, ServerInfo, SharedRegions, Shown, Span, Timeliness, rest_router, serve_grpc, serve_rest,
+    InferRequest, InferenceService, Limits, ModelInfo, ModelState, ModelStatistics, OutputRows, Parameter,
+    PipelineAnswer, PipelineInfo, PipelineStep, QuotaKind, RefusedCall, RepositoryError, ServerInfo, SharedRegions,
+    Shown, Span, Timeliness, rest_router, serve_grpc, serve_rest,
 };
 use symphony_telemetry::TraceContext;
 use symphony_types::{
@@ -64,6 +65,7 @@ fn model(name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> Arc<M
         slo: Nanos::from_millis(50),
         sheds: true,
         state: ModelState::Ready,
+        pipeline: None,
     })
 }
 
@@ -94,6 +96,22 @@ fn pictures() -> Arc<ModelInfo> {
     let labels = ["cat", "dog", "cow", "ant"].map(str::to_owned).to_vec();
     let mut info = ModelInfo::clone(&model("pictures", numbers("x"), numbers("y")));
     info.transforms = Transforms { image: Some(image), labels: [("y".to_owned(), labels)].into() };
+    Arc::new(info)
+}
+
+/// The pipeline `rows`: beside the doubled numbers, as many labels as it has found.
+fn rows() -> Arc<ModelInfo> {
+    let label = TensorSpec { name: "label".to_owned(), data_type: DataType::Uint8, item_shape: vec![] };
+    let outputs = numbers("y").into_iter().chain([label]).collect();
+    let step = PipelineStep {
+        model: "double".to_owned(),
+        version: None,
+        inputs: [("x".to_owned(), "x".to_owned())].into(),
+        outputs: [("y".to_owned(), "y".to_owned())].into(),
+    };
+    let mut info = ModelInfo::clone(&model("rows", numbers("x"), outputs));
+    info.platform = "ensemble".to_owned();
+    info.pipeline = Some(Arc::new(PipelineInfo { picture: None, any_rows: vec![false, true], steps: vec![step] }));
     Arc::new(info)
 }
 
@@ -130,6 +148,7 @@ impl FakeService {
         loading.state = ModelState::Loading;
         models.push(Arc::new(loading));
         models.push(pictures());
+        models.push(rows());
         let mut by_deadline = ModelInfo::clone(&double());
         (by_deadline.name, by_deadline.sheds) = ("by-deadline".to_owned(), false);
         models.push(Arc::new(by_deadline));
@@ -296,6 +315,7 @@ impl InferenceService for FakeService {
             batch: request.items + 1,
             execution: Nanos::from_micros(1_500),
             timeliness: Timeliness::InTime,
+            pipeline: None,
         };
         match name {
             "every-type" => answer.payload = request.payload,
@@ -303,6 +323,15 @@ impl InferenceService for FakeService {
             "pictures" => {
                 let item = [0.1_f32, 0.4, 0.3, 0.2];
                 answer.payload = (0..request.items).flat_map(|_| item).flat_map(f32::to_le_bytes).collect();
+            }
+            "rows" => {
+                answer.payload = [&answer.payload[..], &b"\x07\x09"[..]].concat().into();
+                let outputs = vec![
+                    OutputRows { count: request.items, places: None },
+                    OutputRows { count: 2, places: Some("0.1,0.4".to_owned()) },
+                ];
+                let stages = "double=f3/ab/9".to_owned();
+                answer.pipeline = Some(PipelineAnswer { outputs, is_partial: true, stages });
             }
             "late" => answer.timeliness = Timeliness::Late,
             "short" => answer.payload = answer.payload.slice(1..),

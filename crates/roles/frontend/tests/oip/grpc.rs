@@ -386,3 +386,16 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     let traces = running.service.refused_traces.lock().unwrap().clone();
     assert_eq!(traces.last().unwrap().unwrap().to_string(), parent);
 }
+
+#[tokio::test]
+async fn a_pipeline_says_which_rows_its_outputs_have() {
+    let running = Running::start().await;
+    let answer = connect(&running).await.model_infer(raw("rows")).await.unwrap().into_inner();
+    let text = |text: &str| Some(ParameterChoice::StringParam(text.to_owned()));
+    let rows = &answer.outputs[1];
+    assert_eq!((&rows.shape[..], &rows.parameters["symphony_rows"].parameter_choice), (&[2][..], &text("0.1,0.4")));
+    assert!(answer.outputs[0].parameters.is_empty());
+    assert_eq!(&answer.raw_output_contents[1][..], [7, 9]);
+    assert_eq!(answer.parameters["symphony_stages"].parameter_choice, text("double=f3/ab/9"));
+    assert_eq!(answer.parameters["symphony_partial"].parameter_choice, Some(ParameterChoice::BoolParam(true)));
+}

@@ -475,3 +475,24 @@ async fn what_a_client_calls_its_request_reaches_the_service_and_a_refused_call_
     let traces = running.service.refused_traces.lock().unwrap().clone();
     assert_eq!(traces.last().unwrap().unwrap().to_string(), parent, "although it was not read");
 }
+
+#[tokio::test]
+async fn a_pipeline_says_which_rows_its_outputs_have_and_what_it_is_made_of() {
+    let running = Running::start().await;
+    let answer = post(&running, "/v2/models/rows/infer", &x(&[1, 2, 2], &json!([1, 2, 3, 4]))).await;
+    let body: Value = answer.json().await.unwrap();
+    let label = json!({
+        "name": "label", "datatype": "UINT8", "shape": [2], "parameters": { "symphony_rows": "0.1,0.4" }, "data": [7, 9],
+    });
+    assert_eq!((&body["outputs"][0]["shape"], &body["outputs"][1]), (&json!([1, 2, 2]), &label));
+    let said = &body["parameters"];
+    assert_eq!((&said["symphony_partial"], &said["symphony_stages"]), (&json!(true), &json!("double=f3/ab/9")));
+
+    let (_, metadata) = get(&running, "/v2/models/rows").await;
+    assert_eq!((&metadata["platform"], &metadata["outputs"][1]["shape"]), (&json!("ensemble"), &json!([-1])));
+    let (_, config) = get(&running, "/v2/models/rows/config").await;
+    let step =
+        json!({ "model_name": "double", "model_version": -1, "input_map": { "x": "x" }, "output_map": { "y": "y" } });
+    assert_eq!((&config["ensemble_scheduling"]["step"][0], &config["output"][1]["dims"]), (&step, &json!([-1])));
+    assert!(config.get("dynamic_batching").is_none());
+}

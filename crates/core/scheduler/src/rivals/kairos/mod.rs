@@ -14,11 +14,11 @@ mod heterogeneity;
 mod learnt;
 mod line;
 mod matcher;
-mod policy;
+mod query_distribution;
 mod ribbon;
 mod threshold;
 
 pub use clkwrk::Clkwrk;
 pub use drs::Drs;
-pub use policy::{Kairos, KairosSettings};
+pub use query_distribution::{Kairos, KairosSettings};
 pub use ribbon::Ribbon;

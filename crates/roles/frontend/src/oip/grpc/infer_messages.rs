@@ -115,10 +115,14 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
     };
     for output in outputs {
         let datatype = output.content.data_type().to_owned();
-        let placed = match &output.content {
+        let mut placed = match &output.content {
             Content::Placed(_, tensor) => placement(tensor),
             Content::Elements(..) | Content::Classes(_) => HashMap::new(),
         };
+        if let Some(rows) = output.rows {
+            let said = InferParameter { parameter_choice: Some(ParameterChoice::StringParam(rows)) };
+            placed.insert(parameters::ROWS.to_owned(), said);
+        }
         let contents = match (raw, output.content) {
             (true, content) => {
                 response.raw_output_contents.push(content.into_raw());
@@ -152,6 +156,10 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
     }
     if answer.timeliness == Timeliness::Late {
         say(parameters::LATE, ParameterChoice::BoolParam(true));
+    }
+    if let Some(pipeline) = answer.pipeline {
+        say(parameters::PARTIAL, ParameterChoice::BoolParam(pipeline.is_partial));
+        say(parameters::STAGES, ParameterChoice::StringParam(pipeline.stages));
     }
     response
 }

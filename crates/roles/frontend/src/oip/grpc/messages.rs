@@ -13,7 +13,7 @@ use symphony_protocol::inference::{
 };
 use symphony_types::{DataType, TensorSpec};
 
-use crate::oip::inputs::spec_dims;
+use crate::oip::inputs::{input_face, spec_dims};
 use crate::oip::shared_regions::Region;
 use crate::oip::{
     IMAGE_PARAMETER, IndexEntry, InferenceService, ModelInfo, ModelStatistics, Parameter, RepositoryError,
@@ -38,26 +38,32 @@ pub(crate) fn model_metadata(model: &ModelInfo, versions: &[u64]) -> ModelMetada
         datatype: spec.data_type.name().to_owned(),
         shape: spec_dims(spec),
     };
+    let input = |spec: &TensorSpec| {
+        let (datatype, shape) = input_face(model, spec);
+        TensorMetadata { name: spec.name.clone(), datatype: datatype.to_owned(), shape }
+    };
     ModelMetadataResponse {
         name: model.name.clone(),
         versions: versions.iter().map(u64::to_string).collect(),
         platform: model.platform.clone(),
-        inputs: model.signature.inputs.iter().map(tensor).collect(),
+        inputs: model.signature.inputs.iter().map(input).collect(),
         outputs: model.signature.outputs.iter().map(tensor).collect(),
     }
 }
 
 pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
-    let dims = |spec: &TensorSpec| spec.item_shape.iter().map(|&dim| i64::from(dim)).collect();
-    let input = |spec: &TensorSpec| ModelInput {
-        name: spec.name.clone(),
-        data_type: wire_type(spec.data_type).into(),
-        dims: dims(spec),
+    let dims = |spec: &TensorSpec| spec.item_shape.iter().map(|&dim| i64::from(dim)).collect::<Vec<_>>();
+    let input = |spec: &TensorSpec| {
+        let (data_type, dims) = match model.takes_only_pictures(&spec.name) {
+            true => (wire::DataType::TypeString, vec![1]),
+            false => (wire_type(spec.data_type), dims(spec)),
+        };
+        ModelInput { name: spec.name.clone(), data_type: data_type.into(), dims }
     };
-    let output = |spec: &TensorSpec| ModelOutput {
+    let output = |(at, spec): (usize, &TensorSpec)| ModelOutput {
         name: spec.name.clone(),
         data_type: wire_type(spec.data_type).into(),
-        dims: dims(spec),
+        dims: if model.has_any_rows(at) { spec_dims(spec) } else { dims(spec) },
     };
     let said = |name: &str, string_value: String| (name.to_owned(), ModelParameter { string_value });
     let image = model.transforms.image.as_ref().map(|image| said(IMAGE_PARAMETER, image.input.clone()));
@@ -68,9 +74,10 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
         backend: String::new(),
         max_batch_size: i32::try_from(model.batch_max).unwrap_or(i32::MAX),
         input: model.signature.inputs.iter().map(input).collect(),
-        output: model.signature.outputs.iter().map(output).collect(),
-        // Says that the server batches; there is no preferred size and no fixed delay to name.
-        dynamic_batching: Some(ModelDynamicBatching::default()),
+        output: model.signature.outputs.iter().enumerate().map(output).collect(),
+        // Says that the server batches; there is no preferred size and no fixed delay to name. Stages batch, pipelines
+        // do not.
+        dynamic_batching: model.pipeline.is_none().then(ModelDynamicBatching::default),
         parameters: image.into_iter().chain([slo]).collect(),
     }
 }

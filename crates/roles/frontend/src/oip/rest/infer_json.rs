@@ -234,6 +234,10 @@ pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> An
     if answer.timeliness == Timeliness::Late {
         said.insert(parameters::LATE, true.into());
     }
+    if let Some(pipeline) = answer.pipeline {
+        said.insert(parameters::PARTIAL, pipeline.is_partial.into());
+        said.insert(parameters::STAGES, pipeline.stages.into());
+    }
     let head = AnswerHead { id, model_name: &model.name, model_version: model.version.to_string(), parameters: said };
 
     let mut body = object_without_end(&head);
@@ -249,9 +253,12 @@ pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> An
             shape: &output.shape,
             parameters: BTreeMap::new(),
         };
+        if let Some(rows) = output.rows {
+            head.parameters.insert(parameters::ROWS, rows.into());
+        }
         match output.content {
-            // Without parameters, as Triton has it: its C++ client, and perf_analyzer with it, takes an output that has some
-            // for one with binary data.
+            // Without parameters, as Triton has it: its C++ client, and perf_analyzer with it, takes an output that has
+            // some for one with binary data.
             Content::Placed(..) => body.append(&mut object_without_end(&head)),
             content if output.encoding == Encoding::Raw => {
                 let data = content.into_raw();

@@ -13,10 +13,10 @@ use symphony_types::TensorSpec;
 use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
-use crate::oip::inputs::{invalid, spec_dims};
+use crate::oip::inputs::{input_face, invalid, spec_dims};
 use crate::oip::{
     Caller, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
-    RepositoryError, SLO_PARAMETER, Span, extensions,
+    PipelineInfo, PipelineStep, RepositoryError, SLO_PARAMETER, Span, extensions,
 };
 
 type Shape<S> = State<Shared<S>>;
@@ -64,13 +64,17 @@ pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, path: Mo
             |spec: &TensorSpec| json!({ "name": spec.name, "datatype": spec.data_type, "shape": spec_dims(spec) });
         specs.iter().map(tensor).collect()
     };
+    let input = |model: &ModelInfo, spec: &TensorSpec| {
+        let (data_type, shape) = input_face(model, spec);
+        json!({ "name": spec.name, "datatype": data_type, "shape": shape })
+    };
     with_model(&shared, &path, |model| {
         let versions: Vec<_> = shared.service.versions(&model.name).iter().map(u64::to_string).collect();
         let metadata = json!({
             "name": model.name,
             "versions": versions,
             "platform": model.platform,
-            "inputs": tensors(&model.signature.inputs),
+            "inputs": model.signature.inputs.iter().map(|spec| input(model, spec)).collect::<Value>(),
             "outputs": tensors(&model.signature.outputs),
         });
         Json(metadata).into_response()
@@ -108,8 +112,34 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
         if let Some(image) = &model.transforms.image {
             config["parameters"][IMAGE_PARAMETER] = json!({ "string_value": image.input });
         }
+        if let Some(pipeline) = &model.pipeline {
+            as_ensemble(&mut config, model, pipeline);
+        }
         Json(config).into_response()
     })
+}
+
+/// Says of a pipeline what Triton says of an ensemble, and leaves out what it does not.
+fn as_ensemble(config: &mut Value, model: &ModelInfo, pipeline: &PipelineInfo) {
+    let step = |step: &PipelineStep| {
+        // -1: the newest.
+        let version = step.version.and_then(|version| i64::try_from(version).ok()).unwrap_or(-1);
+        json!({
+            "model_name": step.model, "model_version": version, "input_map": step.inputs, "output_map": step.outputs,
+        })
+    };
+    config["ensemble_scheduling"] = json!({ "step": pipeline.steps.iter().map(step).collect::<Value>() });
+    if let Some(config) = config.as_object_mut() {
+        config.remove("dynamic_batching");
+    }
+    for (at, spec) in
+        model.signature.inputs.iter().enumerate().filter(|(_, spec)| model.takes_only_pictures(&spec.name))
+    {
+        config["input"][at] = json!({ "name": spec.name, "data_type": "TYPE_STRING", "dims": [1] });
+    }
+    for (at, spec) in model.signature.outputs.iter().enumerate().filter(|&(at, _)| model.has_any_rows(at)) {
+        config["output"][at]["dims"] = json!(spec_dims(spec));
+    }
 }
 
 /// `GET /v2/models/{model}[/versions/{version}]/stats`.

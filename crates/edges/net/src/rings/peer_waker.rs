@@ -23,9 +23,9 @@ pub(super) enum Side {
     Writer,
 }
 
-/// A bell, shared by both directions of this process.
+/// Wakes the peer; shared by both directions of this process.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct PeerWaker {
     socket: Arc<UnixStream>,
     listeners: Arc<Listeners>,
     /// One waker for both directions, since the socket remembers only one.
@@ -65,7 +65,7 @@ impl Wake for Listeners {
     }
 }
 
-impl Bell {
+impl PeerWaker {
     pub(super) fn new(socket: Arc<UnixStream>) -> Self {
         let listeners = Arc::<Listeners>::default();
         let both = Waker::from(Arc::clone(&listeners));
@@ -74,7 +74,7 @@ impl Bell {
 
     /// Wakes the peer. Asks the system and not the runtime's readiness, which may be outdated. A socket may refuse a
     /// byte although it is empty, since space is returned late: then the wake-up is [owed](Self::poll_owed).
-    pub(super) fn ring(&self) -> io::Result<()> {
+    pub(super) fn wake(&self) -> io::Result<()> {
         match send(&self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
             Ok(_) => Ok(()),
             Err(Errno::AGAIN) => {

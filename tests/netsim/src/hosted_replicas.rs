@@ -20,7 +20,7 @@ pub(crate) enum GroupMembership {
 
 /// A replica with all that outlives its processes.
 #[derive(Clone, Debug)]
-pub(crate) struct Seat {
+pub(crate) struct HostedReplica {
     pub(crate) id: NodeId,
     pub(crate) disk: SimulatedDisk,
     pub(crate) data_dir: PathBuf,
@@ -32,40 +32,40 @@ pub(crate) struct Seat {
     pub(crate) ended: Option<String>,
 }
 
-/// All replicas by host. A host without a seat is spare.
+/// All replicas by host. A host without a replica is spare.
 #[derive(Debug)]
-pub(crate) struct Seats {
+pub(crate) struct HostedReplicas {
     seed: u64,
     dir: PathBuf,
     barrier_max: Duration,
     next: u64,
     /// Writes lost on disks that are gone.
     lost: u64,
-    seats: BTreeMap<&'static str, Seat>,
+    replicas: BTreeMap<&'static str, HostedReplica>,
 }
 
-impl Seats {
+impl HostedReplicas {
     pub(crate) fn new(seed: u64, dir: PathBuf, barrier_max: Duration) -> Self {
-        let mut this = Self { seed, dir, barrier_max, next: 1, lost: 0, seats: BTreeMap::new() };
+        let mut this = Self { seed, dir, barrier_max, next: 1, lost: 0, replicas: BTreeMap::new() };
         for host in HOSTS.into_iter().take(VOTERS) {
-            this.sit(host);
+            this.install(host);
         }
-        let founders: BTreeMap<_, _> = this.seats.iter().map(|(host, seat)| (seat.id, addrs(host))).collect();
-        for seat in this.seats.values_mut() {
-            (seat.configured, seat.join) = (founders.clone(), false);
+        let founders: BTreeMap<_, _> = this.replicas.iter().map(|(host, hosted)| (hosted.id, addrs(host))).collect();
+        for hosted in this.replicas.values_mut() {
+            (hosted.configured, hosted.join) = (founders.clone(), false);
         }
         this
     }
 
     /// A fresh replica on a spare host, which comes to a group that exists.
-    pub(crate) fn sit(&mut self, host: &'static str) -> NodeId {
+    pub(crate) fn install(&mut self, host: &'static str) -> NodeId {
         let id = NodeId::new(self.next);
         self.next += 1;
-        let mut configured: BTreeMap<_, _> = self.members().map(|(host, seat)| (seat.id, addrs(host))).collect();
+        let mut configured: BTreeMap<_, _> = self.members().map(|(host, hosted)| (hosted.id, addrs(host))).collect();
         configured.insert(id, addrs(host));
         let (disk, data_dir) = self.fresh_disk(id.get());
         let place = GroupMembership::Member;
-        self.seats.insert(host, Seat { id, disk, data_dir, configured, join: true, place, ended: None });
+        self.replicas.insert(host, HostedReplica { id, disk, data_dir, configured, join: true, place, ended: None });
         id
     }
 
@@ -73,17 +73,17 @@ impl Seats {
     pub(crate) fn wipe(&mut self, host: &str) {
         self.next += 1;
         let (disk, data_dir) = self.fresh_disk(self.next - 1);
-        if let Some(seat) = self.seats.get_mut(host) {
-            self.lost += seat.disk.lost();
-            (seat.disk, seat.data_dir) = (disk, data_dir);
+        if let Some(hosted) = self.replicas.get_mut(host) {
+            self.lost += hosted.disk.lost();
+            (hosted.disk, hosted.data_dir) = (disk, data_dir);
         }
     }
 
     /// Puts another disk into a host.
     pub(crate) fn put_back(&mut self, host: &str, disk: SimulatedDisk) {
-        if let Some(seat) = self.seats.get_mut(host) {
-            self.lost += seat.disk.lost();
-            seat.disk = disk;
+        if let Some(hosted) = self.replicas.get_mut(host) {
+            self.lost += hosted.disk.lost();
+            hosted.disk = disk;
         }
     }
 
@@ -93,49 +93,58 @@ impl Seats {
     }
 
     /// Its host is spare from now on.
-    pub(crate) fn leave(&mut self, host: &str) {
-        if let Some(seat) = self.seats.remove(host) {
-            self.lost += seat.disk.lost();
+    pub(crate) fn free_host(&mut self, host: &str) {
+        if let Some(hosted) = self.replicas.remove(host) {
+            self.lost += hosted.disk.lost();
         }
     }
 
-    pub(crate) fn get(&self, host: &str) -> Option<&Seat> {
-        self.seats.get(host)
+    pub(crate) fn get(&self, host: &str) -> Option<&HostedReplica> {
+        self.replicas.get(host)
     }
 
-    pub(crate) fn get_mut(&mut self, host: &str) -> Option<&mut Seat> {
-        self.seats.get_mut(host)
+    pub(crate) fn get_mut(&mut self, host: &str) -> Option<&mut HostedReplica> {
+        self.replicas.get_mut(host)
     }
 
     /// The members that the operators want.
-    pub(crate) fn members(&self) -> impl Iterator<Item = (&'static str, &Seat)> {
-        self.seats.iter().filter(|(_, seat)| seat.place == GroupMembership::Member).map(|(&host, seat)| (host, seat))
+    pub(crate) fn members(&self) -> impl Iterator<Item = (&'static str, &HostedReplica)> {
+        self.replicas
+            .iter()
+            .filter(|(_, hosted)| hosted.place == GroupMembership::Member)
+            .map(|(&host, hosted)| (host, hosted))
     }
 
     /// Removed replicas that still run.
-    pub(crate) fn leaving(&self) -> impl Iterator<Item = (&'static str, &Seat)> {
-        self.seats.iter().filter(|(_, seat)| seat.place == GroupMembership::Leaving).map(|(&host, seat)| (host, seat))
+    pub(crate) fn leaving(&self) -> impl Iterator<Item = (&'static str, &HostedReplica)> {
+        self.replicas
+            .iter()
+            .filter(|(_, hosted)| hosted.place == GroupMembership::Leaving)
+            .map(|(&host, hosted)| (host, hosted))
     }
 
     /// A host without a replica.
     pub(crate) fn spare(&self) -> Option<&'static str> {
-        HOSTS.into_iter().find(|host| !self.seats.contains_key(host))
+        HOSTS.into_iter().find(|host| !self.replicas.contains_key(host))
     }
 
     /// Disks that hold a vote of this term or a later one.
     pub(crate) fn durable_votes(&self, term: u64) -> usize {
-        self.seats.values().filter(|seat| seat.disk.durable_term().is_some_and(|durable| durable >= term)).count()
+        self.replicas
+            .values()
+            .filter(|hosted| hosted.disk.durable_term().is_some_and(|durable| durable >= term))
+            .count()
     }
 
     /// Writes that power losses have cost.
     pub(crate) fn lost(&self) -> u64 {
-        self.lost + self.seats.values().map(|seat| seat.disk.lost()).sum::<u64>()
+        self.lost + self.replicas.values().map(|hosted| hosted.disk.lost()).sum::<u64>()
     }
 
     /// Makes every disk report a write as durable before it is.
     pub(crate) fn make_disks_lie(&mut self) {
-        for seat in self.seats.values_mut() {
-            seat.disk = seat.disk.clone().lying();
+        for hosted in self.replicas.values_mut() {
+            hosted.disk = hosted.disk.clone().lying();
         }
     }
 }

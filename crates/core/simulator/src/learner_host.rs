@@ -11,7 +11,7 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
 /// The learner, and pending corrections.
 #[derive(Debug)]
-pub(crate) struct Lessons {
+pub(crate) struct LearnerHost {
     learner: Learner,
     look_at: Time,
     /// Profiles that the referee does not have yet.
@@ -21,14 +21,14 @@ pub(crate) struct Lessons {
 
 /// Corrections for the queues and the ranker.
 #[derive(Debug)]
-pub(crate) enum Lesson {
+pub(crate) enum LearntChange {
     /// Plan with this profile.
     Profile(u32, GpuClass, LatencyProfile),
     /// Set the GPU aside, or use it again.
     Quarantine(GpuId, bool),
 }
 
-impl Lessons {
+impl LearnerHost {
     /// `None` if learning is off.
     pub(crate) fn new(facts: &PolicyFacts) -> Option<Box<Self>> {
         if !facts.learning.is_on() {
@@ -49,26 +49,26 @@ impl Lessons {
     }
 
     /// It is judged anew when it is back.
-    pub(crate) fn gpu_down(&mut self, gpu: GpuId) -> Vec<Lesson> {
+    pub(crate) fn gpu_down(&mut self, gpu: GpuId) -> Vec<LearntChange> {
         let corrections = self.learner.remove_gpu(gpu.get());
-        self.lessons(corrections)
+        self.changes(corrections)
     }
 
     /// A batch has ended.
-    pub(crate) fn ran(&mut self, now: Time, gpu: GpuId, model: u32, items: u32, took: Nanos) -> Vec<Lesson> {
+    pub(crate) fn ran(&mut self, now: Time, gpu: GpuId, model: u32, items: u32, took: Nanos) -> Vec<LearntChange> {
         let run = Run { gpu: gpu.get(), model: ModelId::new(model), items, took: Some(took) };
         let corrections = self.learner.ran(now, run).into_iter().collect();
-        self.lessons(corrections)
+        self.changes(corrections)
     }
 
     /// Returns the corrections that are due.
-    pub(crate) fn due(&mut self, now: Time) -> Vec<Lesson> {
+    pub(crate) fn due(&mut self, now: Time) -> Vec<LearntChange> {
         if now < self.look_at {
             return Vec::new();
         }
         self.look_at = now + LOOK_EVERY;
         let corrections = self.learner.due_corrections(now);
-        self.lessons(corrections)
+        self.changes(corrections)
     }
 
     pub(crate) fn corrected(&mut self) -> Option<(u32, GpuClass, LatencyProfile)> {
@@ -79,20 +79,20 @@ impl Lessons {
         self.result
     }
 
-    fn lessons(&mut self, corrections: Vec<Correction>) -> Vec<Lesson> {
-        let lesson = |correction| match correction {
+    fn changes(&mut self, corrections: Vec<Correction>) -> Vec<LearntChange> {
+        let change = |correction| match correction {
             Correction::Profile { model, class, published } => {
                 self.result.profiles_corrected += 1;
                 self.corrected.push((model.get(), class, published.profile.clone()));
-                Some(Lesson::Profile(model.get(), class, published.profile))
+                Some(LearntChange::Profile(model.get(), class, published.profile))
             }
             Correction::Out { gpu, .. } => {
                 self.result.quarantines += 1;
-                Some(Lesson::Quarantine(gpu, true))
+                Some(LearntChange::Quarantine(gpu, true))
             }
-            Correction::Try { gpu, .. } => Some(Lesson::Quarantine(gpu, false)),
+            Correction::Try { gpu, .. } => Some(LearntChange::Quarantine(gpu, false)),
             Correction::Passed { .. } => None,
         };
-        corrections.into_iter().filter_map(lesson).collect()
+        corrections.into_iter().filter_map(change).collect()
     }
 }

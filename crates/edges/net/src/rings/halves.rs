@@ -12,12 +12,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::bell::{Bell, Side};
+use super::peer_waker::{PeerWaker, Side};
 
 /// Shared by both directions of a pair.
 #[derive(Debug)]
 pub(super) struct Road {
-    bell: Bell,
+    waker: PeerWaker,
     /// The peer is gone, or no longer trusted.
     gone: AtomicBool,
     /// How often this process woke peers.
@@ -27,25 +27,25 @@ pub(super) struct Road {
 
 impl Road {
     pub(super) fn new(socket: Arc<UnixStream>, rung: Arc<AtomicU64>, place: OwnedSemaphorePermit) -> Self {
-        Self { bell: Bell::new(socket), gone: AtomicBool::new(false), rung, _place: place }
+        Self { waker: PeerWaker::new(socket), gone: AtomicBool::new(false), rung, _place: place }
     }
 
     fn ring(&self, sleeps: bool) {
         if sleeps {
             self.rung.fetch_add(1, Ordering::Relaxed);
-            if self.bell.ring().is_err() {
+            if self.waker.wake().is_err() {
                 self.gone.store(true, Ordering::Relaxed);
             }
         }
     }
 
     fn poll_rung(&self, cx: &Context<'_>, side: Side, heard: &mut u64) -> Poll<()> {
-        self.bell.poll_rung(cx, side, heard).map(|rung| self.look(rung))
+        self.waker.poll_rung(cx, side, heard).map(|rung| self.look(rung))
     }
 
     /// Sends an owed wake-up.
     fn poll_owed(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
-        self.bell.poll_owed(cx, side).map(|rung| self.look(rung))
+        self.waker.poll_owed(cx, side).map(|rung| self.look(rung))
     }
 
     fn look(&self, rung: io::Result<()>) {

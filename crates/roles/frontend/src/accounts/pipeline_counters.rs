@@ -1,0 +1,243 @@
+//! What is counted of pipelines: how their stage requests end, how far results fan out, and how long they take to the
+//! next stage. Metrics show it, and the leader of the control group splits budgets by it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use symphony_protocol::control as pb;
+use symphony_protocol::view::PipelineCounts;
+use symphony_telemetry::Registry;
+use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
+use symphony_types::Nanos;
+
+use crate::clusters::cluster::Cluster;
+use crate::clusters::live_pipeline::LivePipeline;
+use crate::frontend::Inner;
+use crate::names;
+
+/// How often the leader hears what was counted: splits follow loads within a few of these.
+const REPORTED_EVERY: Duration = Duration::from_secs(1);
+/// How long one report may take. What is not told is lost: the next one says as much.
+const REPORTED_WITHIN: Duration = Duration::from_secs(1);
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct StageEndLabels {
+    pipeline: String,
+    stage: String,
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct StageLabels {
+    pipeline: String,
+    stage: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct EdgeLabels {
+    pipeline: String,
+    from: String,
+    to: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PipelineLabels {
+    pipeline: String,
+}
+
+/// What was counted of one pipeline.
+#[derive(Debug)]
+struct Counted {
+    /// Since the last report.
+    counts: PipelineCounts,
+    since: Instant,
+    // Its series, so that they can go with it.
+    ends: BTreeSet<StageEndLabels>,
+    stages: BTreeSet<StageLabels>,
+    edges: BTreeSet<EdgeLabels>,
+}
+
+type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// Counters of all pipelines of a frontend.
+#[derive(Debug)]
+pub(crate) struct PipelineCounters {
+    ends: Family<StageEndLabels, Counter>,
+    durations: HistogramFamily<StageLabels>,
+    hops: HistogramFamily<PipelineLabels>,
+    results: Family<EdgeLabels, Counter>,
+    led_to: Family<EdgeLabels, Counter>,
+    pipelines: Mutex<BTreeMap<String, Counted>>,
+}
+
+fn stage_buckets() -> Histogram {
+    symphony_telemetry::latency_histogram(&REQUEST_SECONDS)
+}
+
+fn hop_buckets() -> Histogram {
+    symphony_telemetry::latency_histogram(&STEP_SECONDS)
+}
+
+impl PipelineCounters {
+    pub(crate) fn new(registry: &Registry) -> Self {
+        let durations = HistogramFamily::new_with_constructor(stage_buckets as fn() -> Histogram);
+        let hops = HistogramFamily::new_with_constructor(hop_buckets as fn() -> Histogram);
+        Self {
+            ends: registry.register(&names::STAGE_REQUESTS, Family::default()),
+            durations: registry.register(&names::STAGE_DURATION, durations),
+            hops: registry.register(&names::PIPELINE_HOP, hops),
+            results: registry.register(&names::EDGE_RESULTS, Family::default()),
+            led_to: registry.register(&names::EDGE_REQUESTS, Family::default()),
+            pipelines: Mutex::default(),
+        }
+    }
+
+    fn with(&self, pipeline: &LivePipeline, then: impl FnOnce(&mut Counted)) {
+        let (name, version) = (&pipeline.declaration.name, pipeline.declaration.version);
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let begin = || Counted {
+            counts: PipelineCounts {
+                version,
+                edges: vec![(0, 0); pipeline.wiring.edges.len()],
+                ..PipelineCounts::default()
+            },
+            since: Instant::now(),
+            ends: BTreeSet::new(),
+            stages: BTreeSet::new(),
+            edges: BTreeSet::new(),
+        };
+        let counted = pipelines.entry(name.clone()).or_insert_with(begin);
+        // Another version has other edges.
+        if counted.counts.version != version {
+            (counted.counts, counted.since) = (begin().counts, Instant::now());
+        }
+        then(counted);
+    }
+
+    /// The source was asked for so many items.
+    pub(crate) fn asked(&self, pipeline: &LivePipeline, items: u64) {
+        self.with(pipeline, |counted| counted.counts.items += items);
+    }
+
+    /// A result led to so many stage requests along an edge.
+    pub(crate) fn led_on(&self, pipeline: &LivePipeline, edge: usize, rows: u64) {
+        let wired = &pipeline.wiring.edges[edge];
+        let labels = EdgeLabels {
+            pipeline: pipeline.declaration.name.clone(),
+            from: wired.spec.from.clone(),
+            to: wired.spec.to.clone(),
+        };
+        self.results.get_or_create(&labels).inc();
+        self.led_to.get_or_create(&labels).inc_by(rows);
+        self.with(pipeline, |counted| {
+            if let Some((results, led_to)) = counted.counts.edges.get_mut(edge) {
+                *results += 1;
+                *led_to += rows;
+            }
+            counted.edges.insert(labels);
+        });
+    }
+
+    /// From a result to a request of the next stage.
+    pub(crate) fn hop(&self, pipeline: &LivePipeline, took: Duration) {
+        let labels = PipelineLabels { pipeline: pipeline.declaration.name.clone() };
+        self.hops.get_or_create(&labels).observe(took.as_secs_f64());
+        self.with(pipeline, |counted| {
+            counted.counts.hops += Nanos::from(took);
+            counted.counts.hop_count += 1;
+        });
+    }
+
+    /// A stage request has ended; `took` if it was answered.
+    pub(crate) fn stage_ended(
+        &self,
+        pipeline: &LivePipeline,
+        stage: usize,
+        (outcome, reason): (&'static str, &'static str),
+        took: Option<Duration>,
+    ) {
+        let (pipeline_name, stage) = (pipeline.declaration.name.clone(), pipeline.stage_name(stage).to_owned());
+        let of_stage = StageLabels { pipeline: pipeline_name.clone(), stage: stage.clone() };
+        if let Some(took) = took {
+            self.durations.get_or_create(&of_stage).observe(took.as_secs_f64());
+        }
+        let end = StageEndLabels { pipeline: pipeline_name, stage, outcome, reason };
+        self.ends.get_or_create(&end).inc();
+        self.with(pipeline, |counted| {
+            counted.ends.insert(end);
+            counted.stages.insert(of_stage);
+        });
+    }
+
+    /// What was counted of these pipelines since it was taken last.
+    pub(crate) fn take(&self, now: Instant, is_wanted: impl Fn(&str) -> bool) -> Vec<pb::PipelineCounts> {
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let take = |(name, counted): (&String, &mut Counted)| {
+            let within = Nanos::from(now.saturating_duration_since(counted.since));
+            let emptied = PipelineCounts {
+                version: counted.counts.version,
+                edges: vec![(0, 0); counted.counts.edges.len()],
+                ..PipelineCounts::default()
+            };
+            counted.since = now;
+            let counts = PipelineCounts { within, ..std::mem::replace(&mut counted.counts, emptied) };
+            pb::PipelineCounts::from((name, &counts))
+        };
+        pipelines.iter_mut().filter(|(name, _)| is_wanted(name)).map(take).collect()
+    }
+
+    /// Drops what was counted of pipelines that are gone, and their series.
+    pub(crate) fn forget_unloaded(&self, is_loaded: impl Fn(&str) -> bool) {
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        pipelines.retain(|name, counted| {
+            if is_loaded(name) {
+                return true;
+            }
+            for labels in &counted.ends {
+                self.ends.remove(labels);
+            }
+            for labels in &counted.stages {
+                self.durations.remove(labels);
+            }
+            for labels in &counted.edges {
+                self.results.remove(labels);
+                self.led_to.remove(labels);
+            }
+            self.hops.remove(&PipelineLabels { pipeline: name.clone() });
+            false
+        });
+    }
+}
+
+/// Tells the leader of the cluster's control group what was counted of its pipelines, until the frontend ends.
+pub(crate) async fn report_pipelines(inner: Arc<Inner>, cluster: Arc<Cluster>) {
+    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + REPORTED_EVERY, REPORTED_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut heard = true;
+    loop {
+        tokio::select! {
+            () = inner.ended.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        let pipelines = cluster.pipelines();
+        let counts = inner.pipeline_counters.take(Instant::now(), |name| pipelines.contains_key(name));
+        if counts.is_empty() {
+            continue;
+        }
+        match cluster.report_pipelines(counts, REPORTED_WITHIN).await {
+            Ok(()) => heard = true,
+            // Once, not every second.
+            Err(error) if heard => {
+                tracing::warn!(%error, "the cluster does not hear how pipelines fan out; the last split stays");
+                heard = false;
+            }
+            Err(error) => tracing::debug!(%error, "the cluster does not hear how pipelines fan out"),
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! A detector of three boxes and a recogniser of each whose score is above five, answered by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+use bytes::Bytes;
+use symphony_pipeline::{
+    Action, Ask, AskId, BoxUnit, CommittedSplit, Condition, Crop, DeclaredEdge, DeclaredStage, Event, InputData,
+    PipelineDeclaration, PipelineInput, PipelineOutput, PipelineRun, RunCheck,
+};
+use symphony_protocol::dispatch::EndReason;
+use symphony_protocol::federation::FederationView;
+use symphony_protocol::view::{KindProfile, PipelineView, View};
+use symphony_types::{
+    DataType, DropReason, Duty, Epoch, Finite, Invariant, LatencyProfile, ModelId, Nanos, RequestValue, Signature,
+    TensorSpec, Time, Transforms,
+};
+
+use super::checked_run::{heed, heed_open};
+use crate::frontend::Inner;
+use crate::oip::{
+    Caller, InferAnswer, InferError, InferRequest, ModelState, PipelineAnswer, Receipt, RequestContext,
+    RequestedDeadline, Timeliness,
+};
+use crate::pictures::test_pictures::{cut_off, model as of_pictures, picture, pictures};
+use crate::requests::request_table::{Ending, RequestTable};
+use crate::requests::tests::{frontend, view};
+
+const SLO: Nanos = Nanos::from_millis(60_000);
+
+fn tensor(name: &str, item_shape: &[u32]) -> TensorSpec {
+    TensorSpec { name: name.into(), data_type: DataType::Uint8, item_shape: item_shape.to_vec() }
+}
+
+fn declaration(partial: bool) -> PipelineDeclaration {
+    let map = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+        pairs.iter().map(|&(one, other)| (one.to_owned(), other.to_owned())).collect()
+    };
+    let stage = |name: &str, inputs: &[(&str, &str)], outputs: &[(&str, &str)]| DeclaredStage {
+        name: name.into(),
+        model: name.into(),
+        inputs: map(inputs),
+        outputs: map(outputs),
+    };
+    let condition: Condition = "scores > 5".parse().unwrap();
+    PipelineDeclaration {
+        name: "p".into(),
+        version: 3,
+        slo_ns: SLO.get(),
+        value: RequestValue::ONE,
+        partial,
+        items_max: 2,
+        inputs: vec![PipelineInput {
+            name: "x".into(),
+            data: InputData::Tensor { data_type: DataType::Uint8, item_shape: vec![2] },
+        }],
+        outputs: vec![
+            PipelineOutput { tensor: tensor("scores", &[3]), any_rows: false },
+            PipelineOutput { tensor: tensor("label", &[1]), any_rows: true },
+        ],
+        stages: vec![
+            stage("detect", &[("image", "x")], &[("boxes", "found"), ("scores", "scores")]),
+            stage("recognise", &[("box", "found"), ("image", "x")], &[("y", "label")]),
+        ],
+        edges: vec![DeclaredEdge {
+            from: "detect".into(),
+            to: "recognise".into(),
+            gamma: Finite::ONE,
+            for_each: true,
+            condition: Some((&condition).into()),
+            most: Some(2),
+            crop: None,
+        }],
+    }
+}
+
+/// A cluster that has the pipeline and its models.
+fn pipeline_view(partial: bool) -> View {
+    let mut view = view(true, Duty::Serving);
+    let model = view.models.values().next().unwrap().clone();
+    let loaded = |id, name: &str, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>| {
+        let mut model = model.clone();
+        model.spec.name = name.into();
+        (model.spec.signature, model.spec.transforms) = (Signature { inputs, outputs }, Transforms::default());
+        let latency = LatencyProfile::from_line(1.0, 1.0, 8).unwrap();
+        let kind = KindProfile { latency, static_memory_bytes: 1, dynamic_memory_bytes: 1 };
+        model.spec.profiles = [("t4".to_owned(), kind)].into();
+        (ModelId::new(id), model)
+    };
+    let boxes = vec![tensor("boxes", &[3, 2]), tensor("scores", &[3])];
+    view.models = [
+        loaded(4, "detect", vec![tensor("image", &[2])], boxes),
+        loaded(5, "recognise", vec![tensor("image", &[2]), tensor("box", &[2])], vec![tensor("y", &[1])]),
+    ]
+    .into();
+    let split = CommittedSplit {
+        budgets_ns: vec![20_000_000_000, 39_000_000_000],
+        hop_ns: 0,
+        gammas: vec![Finite::ONE],
+        rate_millirps: 1000,
+    };
+    let pipeline = PipelineView { declaration: declaration(partial), epoch: Epoch::new(1), split: Some(split) };
+    view.pipelines = [("p".to_owned(), pipeline)].into();
+    view
+}
+
+fn served(partial: bool) -> (Arc<Inner>, Arc<RequestTable>) {
+    let frontend = frontend(vec![pipeline_view(partial)], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    (frontend, table)
+}
+
+fn request(frontend: &Inner, items: u32) -> InferRequest {
+    let payload = Bytes::from_static(b"abcd").slice(..2 * items as usize);
+    InferRequest {
+        model: frontend.model("p", None).unwrap(),
+        items,
+        payload,
+        pictures: None,
+        deadline: RequestedDeadline::unstated(Instant::now()),
+        receipt: Receipt::default(),
+        context: RequestContext::of(Caller::anybody(), "", None),
+        weight: RequestValue::ONE,
+    }
+}
+
+type Asking = tokio::task::JoinHandle<Result<InferAnswer, InferError>>;
+
+fn asks(frontend: &Arc<Inner>, items: u32) -> Asking {
+    let (frontend, request) = (Arc::clone(frontend), request(frontend, items));
+    tokio::spawn(async move { frontend.infer(request).await })
+}
+
+async fn open(table: &RequestTable, stages: usize) {
+    while table.stages() != stages {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn answer(payload: &'static [u8]) -> Ending {
+    Ending::Answer {
+        payload: Bytes::from_static(payload),
+        batch: 1,
+        execution_ns: 1_000_000,
+        at: Instant::now(),
+        run: Default::default(),
+        backend: None,
+    }
+}
+
+/// Boxes 01, 23 and 45; of these the first and the last one are above five.
+const FOUND: &[u8] = b"012345\x09\x01\x07";
+
+#[tokio::test]
+async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were() {
+    let (frontend, table) = served(false);
+    let asking = asks(&frontend, 1);
+    open(&table, 1).await;
+    assert_eq!((table.len(), frontend.in_flight(), frontend.ledger.counts().accepted), (1, 1, 1));
+    assert_eq!(table.payload(2).unwrap(), "ab");
+    assert!(table.end(2, answer(FOUND)));
+    open(&table, 2).await;
+    let inputs: BTreeMap<_, _> = [3, 4].map(|sequence| (table.payload(sequence).unwrap(), sequence)).into();
+    let inputs: Vec<_> = inputs.into_iter().collect();
+    assert_eq!((&inputs[0].0[..], &inputs[1].0[..]), (&b"ab01"[..], &b"ab45"[..]), "by the model's signature");
+    // The second one first.
+    assert!(table.end(inputs[1].1, answer(b"5")) && table.end(inputs[0].1, answer(b"1")));
+    let said = asking.await.unwrap().unwrap();
+    assert_eq!((&said.payload[..], said.timeliness), (&b"\x09\x01\x0715"[..], Timeliness::InTime));
+    let PipelineAnswer { outputs, is_partial, stages } = said.pipeline.unwrap();
+    let rows: Vec<_> = outputs.iter().map(|output| (output.count, output.places.as_deref())).collect();
+    assert_eq!((rows, is_partial), (vec![(1, None), (2, Some("0.0,0.2"))], false));
+    assert!(stages.starts_with("detect=f2/3/2,recognise=f2/3/"), "{stages}");
+    let counts = frontend.ledger.counts();
+    assert_eq!((counts.accepted, counts.in_time, counts.lost(0), frontend.in_flight()), (1, 1, 0, 0));
+    assert!(table.is_empty());
+
+    let statistics = |name: &str| frontend.statistics.of(Some((name, None))).remove(0);
+    assert_eq!((statistics("p").success.count, statistics("recognise").success.count), (1, 2));
+    let told = frontend.pipeline_counters.take(Instant::now(), |name| name == "p").remove(0);
+    assert_eq!((told.version, told.items, told.results, told.led_to, told.hops), (3, 1, vec![1], vec![2], 2));
+}
+
+#[tokio::test]
+async fn every_item_goes_by_itself_and_nothing_found_is_an_answer() {
+    let (frontend, table) = served(false);
+    let asking = asks(&frontend, 2);
+    open(&table, 2).await;
+    let both: BTreeMap<_, _> = [2, 3].map(|sequence| (table.payload(sequence).unwrap(), sequence)).into();
+    assert!(table.end(both[&b"ab"[..]], answer(b"012345\x00\x00\x00")));
+    assert!(table.end(both[&b"cd"[..]], answer(b"012345\x00\x00\x06")));
+    while table.payload(4).is_none() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(table.payload(4).unwrap(), "cd45");
+    assert!(table.end(4, answer(b"7")));
+    let said = asking.await.unwrap().unwrap();
+    assert_eq!(&said.payload[..], b"\x00\x00\x00\x00\x00\x067");
+    let outputs = said.pipeline.unwrap().outputs;
+    assert_eq!((outputs[0].count, outputs[1].count, outputs[1].places.as_deref()), (2, 1, Some("1.2")));
+}
+
+#[tokio::test]
+async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the_others() {
+    let (frontend, table) = served(false);
+    let asking = asks(&frontend, 1);
+    open(&table, 1).await;
+    table.end(2, answer(FOUND));
+    open(&table, 2).await;
+    table.end(3, Ending::NoResult(EndReason::Dropped(DropReason::QueueFull)));
+    let error = asking.await.unwrap().unwrap_err();
+    assert!(error.to_string().starts_with("stage `recognise` (request f2/3/3): the request was dropped"), "{error}");
+    assert_eq!(error.face().reason, "queue_full");
+    let counts = frontend.ledger.counts();
+    assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
+    assert!(table.is_empty(), "its sibling is withdrawn");
+}
+
+#[tokio::test]
+async fn a_partial_pipeline_answers_without_what_was_lost() {
+    let (frontend, table) = served(true);
+    let asking = asks(&frontend, 1);
+    open(&table, 1).await;
+    table.end(2, answer(FOUND));
+    open(&table, 2).await;
+    let of_45 = if table.payload(3).unwrap() == "ab45" { 3 } else { 4 };
+    table.end(7 - of_45, Ending::NoResult(EndReason::Dropped(DropReason::Shed)));
+    table.end(of_45, answer(b"5"));
+    let said = asking.await.unwrap().unwrap();
+    let pipeline = said.pipeline.unwrap();
+    assert_eq!((pipeline.is_partial, pipeline.outputs[1].places.as_deref()), (true, Some("0.2")));
+    assert_eq!(&said.payload[..], b"\x09\x01\x075");
+}
+
+/// The same pipeline of pictures of four grey pixels: each box is a region of two.
+fn picture_view() -> View {
+    let mut view = pipeline_view(false);
+    let declared = &mut view.pipelines.get_mut("p").unwrap().declaration;
+    declared.inputs[0].data = InputData::Picture;
+    declared.outputs.remove(0);
+    let stages = declared.stages.iter_mut();
+    stages.for_each(|stage| stage.inputs = [("x".to_owned(), "x".to_owned())].into());
+    declared.stages[0].outputs.clear();
+    let edge = &mut declared.edges[0];
+    (edge.condition, edge.crop) = (None, Some(Crop { boxes: "boxes".into(), unit: BoxUnit::Pixel }));
+    for (id, width) in [(4, 4), (5, 2)] {
+        let spec = &mut view.models.get_mut(&ModelId::new(id)).unwrap().spec;
+        let like = of_pictures(width, 0, 0);
+        (spec.signature.inputs, spec.transforms) = (like.signature.inputs, like.transforms);
+    }
+    view.models.get_mut(&ModelId::new(4)).unwrap().spec.signature.outputs = vec![tensor("boxes", &[3, 4])];
+    view
+}
+
+async fn input(table: &RequestTable, sequence: u64) -> Bytes {
+    loop {
+        match table.payload(sequence) {
+            Some(payload) => return payload,
+            None => tokio::task::yield_now().await,
+        }
+    }
+}
+
+#[tokio::test]
+async fn boxes_become_regions_of_the_clients_picture() {
+    let frontend = frontend(vec![picture_view()], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    let asks = |bytes: Bytes| {
+        let encoded = Some(pictures(vec![bytes], 0));
+        let asked = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
+        let frontend = Arc::clone(&frontend);
+        tokio::spawn(async move { frontend.infer(asked).await })
+    };
+    let asking = asks(picture(&[10, 20, 30, 40]));
+    assert_eq!(&input(&table, 2).await[..], [10, 20, 30, 40]);
+    // At most two of them lead on.
+    assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
+    let mut regions = [input(&table, 3).await, input(&table, 4).await];
+    regions.sort();
+    assert_eq!((&regions[0][..], &regions[1][..]), (&[10, 20][..], &[30, 40][..]));
+    assert!(table.end(3, answer(b"7")) && table.end(4, answer(b"7")));
+    let said = asking.await.unwrap().unwrap();
+    assert_eq!((&said.payload[..], said.pipeline.unwrap().outputs[0].count), (&b"77"[..], 2));
+
+    let error = asks(cut_off(&picture(&[10, 20, 30, 40]))).await.unwrap().unwrap_err();
+    assert!(matches!(error, InferError::BadPicture(_)), "{error}");
+    assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_reaches_all_stages() {
+    let (frontend, table) = served(false);
+    let asking = asks(&frontend, 2);
+    open(&table, 2).await;
+    asking.abort();
+    assert!(asking.await.unwrap_err().is_cancelled());
+    assert!(table.is_empty());
+    let counts = frontend.ledger.counts();
+    assert_eq!((counts.accepted, counts.cancelled), (1, 1));
+}
+
+#[tokio::test]
+async fn what_cannot_be_met_is_refused_at_the_mouth_and_names_the_stage() {
+    let (frontend, table) = served(false);
+    let mut hasty = request(&frontend, 1);
+    hasty.deadline.timeout = Some(Nanos::from_millis(3));
+    let error = frontend.infer(hasty).await.unwrap_err();
+    assert!(matches!(error, InferError::TooLittleForStages { least, .. } if least == Nanos::from_millis(4)), "{error}");
+
+    let mut without = pipeline_view(false);
+    without.backends.values_mut().for_each(|backend| backend.up = false);
+    let cluster = frontend.slots[0].cluster.get().unwrap();
+    let asked = request(&frontend, 1);
+    cluster.show(&without);
+    let error = frontend.infer(asked).await.unwrap_err();
+    assert!(error.to_string().starts_with("stage `detect`: the model is not ready"), "{error}");
+    assert_eq!(error.face().reason, "no_gpu");
+    let mut unsplit = pipeline_view(false);
+    unsplit.pipelines.values_mut().for_each(|pipeline| pipeline.split = None);
+    cluster.show(&unsplit);
+    let state = frontend.model("p", Some(3)).unwrap().state.clone();
+    assert!(matches!(&state, ModelState::Unavailable(why) if why.contains("split")), "{state:?}");
+    assert_eq!((frontend.ledger.counts().accepted, table.len()), (0, 0));
+}
+
+/// P1 to P3, planted: what a run did is changed on its way to the check, as a host with a fault would.
+#[tokio::test]
+async fn a_host_that_breaks_an_invariant_is_found_out() {
+    let (frontend, _) = served(false);
+    let plan = frontend.pipeline("p").unwrap().1.plan.clone().unwrap();
+    let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+    let counted = || [Invariant::P1, Invariant::P2, Invariant::P3].map(symphony_telemetry::violations);
+    let before = counted();
+    let (mut check, mut actions) = (RunCheck::new(Arc::clone(&plan), at(60_000)), Vec::new());
+    let mut run = PipelineRun::begin(Arc::clone(&plan), at(0), at(60_000), &mut actions);
+    heed(check.began(&actions));
+    heed_open(&AtomicUsize::new(0));
+    assert_eq!(counted(), before);
+    // A stage request whose attempt goes on after the end.
+    heed_open(&AtomicUsize::new(1));
+    // A stage that may take all the time there is.
+    let ask = Ask { stage: 0, first: AskId::new(0), rows: 1, deadline: at(60_000) };
+    heed(RunCheck::new(plan, at(60_000)).began(&[Action::Ask(ask)]));
+    // A result that is used twice.
+    let done = Event::StageDone { ask: AskId::new(0), rows: &[0] };
+    actions.clear();
+    assert!(run.step(at(1), done, &mut actions));
+    heed(check.stepped(&done, true, &actions));
+    heed(check.stepped(&done, true, &[]));
+    assert_eq!(counted(), before.map(|count| count + 1));
+}
