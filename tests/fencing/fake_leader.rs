@@ -33,12 +33,12 @@ impl Pretender {
         Self { send, receive, backend, boot }
     }
 
-    /// The next answer; what the backend has measured is none.
+    /// The next answer; what the backend has measured or hosts is none.
     async fn next(&mut self) -> FromBackend {
         let answer = async {
             loop {
                 match self.receive.receive().await.unwrap().message {
-                    FromBackend::PayloadDelay { .. } => {}
+                    FromBackend::PayloadDelay { .. } | FromBackend::Hosts { .. } => {}
                     answer => return answer,
                 }
             }

@@ -28,14 +28,16 @@ pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
 pub use family::{
     FAMILY_FILE_BYTES_MAX, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, FamilyRunError, MemberOptions,
-    PartShares, Segment, SharedTrunk,
+    SharedTrunk,
 };
 pub use files::{check_within, open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.
 pub use half::f16;
 pub use onnx::OnnxExecutor;
 pub use onnx_session::{LoadError, OnnxInput, OnnxOptions, OnnxSession};
-pub use port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, StagedExecutor};
+pub use port::{
+    BatchInputs, ExecuteError, MemoryUse, ModelExecutor, PartShares, Segment, SharingExecutor, StagedExecutor,
+};
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
 pub use stop::{Stop, a_run_is_stuck};
 pub use wait::wait_until;

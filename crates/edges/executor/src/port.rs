@@ -3,10 +3,9 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use symphony_types::Signature;
+use symphony_types::{CutDigest, Signature};
 
 use crate::batch_sizes::BatchSizes;
-use crate::family::FamilyMember;
 
 /// One model instance on one GPU.
 ///
@@ -48,8 +47,8 @@ pub trait ModelExecutor: Send + fmt::Debug {
         None
     }
 
-    /// The model as a member of a family, if it runs through a trunk that others may share.
-    fn in_family(&self) -> Option<&FamilyMember> {
+    /// The same executor among those that share its trunk, if it runs through one that others may share.
+    fn in_family(&self) -> Option<&dyn SharingExecutor> {
         None
     }
 
@@ -92,6 +91,73 @@ pub trait StagedExecutor {
     /// Drops all staged and launched batches, and returns when none is running. To be called after a caught panic: the
     /// progress of the batch is unknown then, and if it still counted, the next batch would get its answers.
     fn reset(&mut self);
+}
+
+/// An executor whose model runs through a trunk in memory that other models may share: batches may then have rows of
+/// several of them.
+pub trait SharingExecutor {
+    /// The digest of the trunk.
+    fn trunk(&self) -> CutDigest;
+
+    /// Where the trunk lies in memory: the same for models that share it.
+    fn trunk_place(&self) -> usize;
+
+    /// Memory of the trunk when this model was loaded.
+    fn trunk_memory(&self) -> MemoryUse;
+
+    /// What parts of a batch's time the trunk and the model's suffix take.
+    fn shares(&self) -> PartShares;
+
+    /// Runs one batch whose rows are those of the segments, one after another, the variants being models with this
+    /// trunk. `outputs` gets, for each segment, one buffer per output of its model's signature.
+    ///
+    /// # Errors
+    /// If a model is not loaded, or the segments are not those of the batch, and as [`ModelExecutor::run`].
+    fn run_mixed(
+        &self,
+        batch: &BatchInputs<'_>,
+        segments: &[Segment],
+        outputs: &mut Vec<Vec<Vec<u8>>>,
+    ) -> Result<(), ExecuteError>;
+}
+
+/// Neighbouring rows of a batch that are of one variant: the rows of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The variant.
+    pub variant: u32,
+    /// How many rows.
+    pub rows: u32,
+}
+
+/// The parts of a batch's time that a model's trunk and its suffix take, in millionths: each the larger one of its
+/// parts at one row and at the largest batch. Of times that are lines over the rows no batch between takes more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartShares {
+    /// The trunk's.
+    pub trunk: u32,
+    /// The suffix's.
+    pub suffix: u32,
+}
+
+impl PartShares {
+    /// All of the time.
+    pub const ALL: u32 = 1_000_000;
+
+    /// Of these times.
+    #[must_use]
+    pub fn of(trunk: Duration, suffix: Duration) -> Self {
+        // A clock that stands still would make both nothing.
+        let (trunk, suffix) = (trunk.as_nanos().max(1), suffix.as_nanos().max(1));
+        let share = |part: u128| (part * u128::from(Self::ALL)).div_ceil(trunk + suffix) as u32;
+        Self { trunk: share(trunk), suffix: share(suffix) }
+    }
+
+    /// The larger share of each part.
+    #[must_use]
+    pub fn larger_of(self, other: Self) -> Self {
+        Self { trunk: self.trunk.max(other.trunk), suffix: self.suffix.max(other.suffix) }
+    }
 }
 
 /// Memory of one executor, measured as growth of its process: other allocations in that time count too.
@@ -225,5 +291,20 @@ impl BatchInputs<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_counts_with_its_larger_share() {
+        let of = |trunk, suffix| PartShares::of(Duration::from_micros(trunk), Duration::from_micros(suffix));
+        assert_eq!(of(90, 10), PartShares { trunk: 900_000, suffix: 100_000 });
+        assert_eq!(of(900, 300), PartShares { trunk: 750_000, suffix: 250_000 });
+        assert_eq!(of(90, 10).larger_of(of(900, 300)), PartShares { trunk: 900_000, suffix: 250_000 });
+        assert_eq!(of(2, 1).trunk + of(2, 1).suffix, PartShares::ALL + 1, "rounded up");
+        assert_eq!(of(0, 0), PartShares { trunk: 500_000, suffix: 500_000 });
     }
 }

@@ -61,7 +61,8 @@ fn parts(models: &Models, plan: &AcceptedPlan) -> Vec<(ModelId, Vec<usize>)> {
     for (row, request) in plan.requests.iter().enumerate() {
         let model = request.model_in(plan.model);
         let runs_with = |other: ModelId| {
-            let shares = || member(model).zip(member(other)).is_some_and(|(one, two)| one.shares_trunk_with(two));
+            let shares =
+                || member(model).zip(member(other)).is_some_and(|(one, two)| one.trunk_place() == two.trunk_place());
             other == model || shares()
         };
         match parts.iter_mut().find(|(other, _)| runs_with(*other)) {

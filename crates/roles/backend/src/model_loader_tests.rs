@@ -571,7 +571,7 @@ async fn models_that_share_a_trunk_are_loaded_in_parts_and_whole_again_when_they
     let mut parts = BTreeMap::from([scene.loaded().await, scene.loaded().await, scene.loaded().await]);
     assert_eq!(parts.len(), 3);
     let members: Vec<_> = parts.values().map(|executor| executor.in_family().expect("in parts")).collect();
-    assert!(members.iter().all(|member| member.trunk() == trunk && member.shares_trunk_with(members[0])));
+    assert!(members.iter().all(|member| member.trunk() == trunk && member.trunk_place() == members[0].trunk_place()));
     assert_eq!(scene.model_states.trunks().len(), 1);
     for (model, whole) in &mut whole {
         let (whole, parts) = (answer(whole.as_mut()), answer(parts.get_mut(model).unwrap().as_mut()));

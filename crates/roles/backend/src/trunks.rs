@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use symphony_executor::{FamilyError, FamilyMember, SharedTrunk};
+use symphony_executor::{FamilyError, FamilyMember, SharedTrunk, SharingExecutor as _};
 use symphony_types::CutDigest;
 
 /// By place of the GPU, and trunk.

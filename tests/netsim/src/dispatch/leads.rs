@@ -267,7 +267,10 @@ async fn converse(
             let done = match frame.message {
                 FromBackend::Done(done) => done,
                 FromBackend::Refused { .. } => return,
-                FromBackend::Welcome { .. } | FromBackend::Sealed { .. } | FromBackend::PayloadDelay { .. } => continue,
+                FromBackend::Welcome { .. }
+                | FromBackend::Sealed { .. }
+                | FromBackend::PayloadDelay { .. }
+                | FromBackend::Hosts { .. } => continue,
             };
             let (gpu, token, sequence, link) = (done.gpu, done.token, done.sequence + 1, link.clone());
             let mut lead = lead.borrow_mut();

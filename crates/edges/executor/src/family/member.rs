@@ -5,46 +5,18 @@ use std::time::{Duration, Instant};
 
 use symphony_types::{CutDigest, Signature};
 
+use super::FamilyExecutor;
 use super::error::{FamilyError, FamilyRunError};
 use super::file::FamilyFile;
-use super::{FamilyExecutor, Segment};
 use crate::onnx::OnnxExecutor;
 use crate::onnx_session::OnnxOptions;
-use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor};
+use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, PartShares, Segment, SharingExecutor};
 use crate::profile::plausible_input;
 use crate::runtime::Runtime;
 use crate::stop::Stop;
 
 /// Runs of a part at each size; the shortest counts, since everything else measures the neighbours.
 const RUNS: u32 = 3;
-
-/// The parts of a batch's time that a model's trunk and its suffix take, in millionths: each the larger one of its
-/// parts at one row and at the largest batch. Of times that are lines over the rows no batch between takes more.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PartShares {
-    /// The trunk's.
-    pub trunk: u32,
-    /// The suffix's.
-    pub suffix: u32,
-}
-
-impl PartShares {
-    /// All of the time.
-    pub const ALL: u32 = 1_000_000;
-
-    fn of(trunk: Duration, suffix: Duration) -> Self {
-        // A clock that stands still would make both nothing.
-        let (trunk, suffix) = (trunk.as_nanos().max(1), suffix.as_nanos().max(1));
-        let share = |part: u128| (part * u128::from(Self::ALL)).div_ceil(trunk + suffix) as u32;
-        Self { trunk: share(trunk), suffix: share(suffix) }
-    }
-
-    /// The larger share of each part.
-    #[must_use]
-    pub fn larger_of(self, other: Self) -> Self {
-        Self { trunk: self.trunk.max(other.trunk), suffix: self.suffix.max(other.suffix) }
-    }
-}
 
 /// How a model is loaded in parts.
 #[derive(Clone, Debug)]
@@ -167,41 +139,31 @@ impl FamilyMember {
         SharedTrunk(Arc::downgrade(&self.family))
     }
 
-    /// The digest of its trunk.
-    #[must_use]
-    pub const fn trunk(&self) -> CutDigest {
-        self.trunk
-    }
-
     /// Its number in [`Segment`]s.
     #[must_use]
     pub const fn variant(&self) -> u32 {
         self.variant
     }
+}
 
-    /// What parts of a batch's time its trunk and its suffix take.
-    #[must_use]
-    pub const fn shares(&self) -> PartShares {
-        self.shares
+impl SharingExecutor for FamilyMember {
+    fn trunk(&self) -> CutDigest {
+        self.trunk
     }
 
-    /// Whether both run through one trunk.
-    #[must_use]
-    pub fn shares_trunk_with(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.family, &other.family)
+    fn trunk_place(&self) -> usize {
+        Arc::as_ptr(&self.family).addr()
     }
 
-    /// Memory of the trunk when this model was loaded.
-    #[must_use]
-    pub const fn trunk_memory(&self) -> MemoryUse {
+    fn trunk_memory(&self) -> MemoryUse {
         self.trunk_memory
     }
 
-    /// Runs one batch of rows of this model and of others with the same trunk, as [`FamilyExecutor::run`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn run_mixed(
+    fn shares(&self) -> PartShares {
+        self.shares
+    }
+
+    fn run_mixed(
         &self,
         batch: &BatchInputs<'_>,
         segments: &[Segment],
@@ -240,7 +202,7 @@ impl ModelExecutor for FamilyMember {
         "onnxruntime-cpu"
     }
 
-    fn in_family(&self) -> Option<&FamilyMember> {
+    fn in_family(&self) -> Option<&dyn SharingExecutor> {
         Some(self)
     }
 }
@@ -306,19 +268,4 @@ fn shortest(
 
 fn lock(family: &Mutex<FamilyExecutor>) -> MutexGuard<'_, FamilyExecutor> {
     family.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_part_counts_with_its_larger_share() {
-        let of = |trunk, suffix| PartShares::of(Duration::from_micros(trunk), Duration::from_micros(suffix));
-        assert_eq!(of(90, 10), PartShares { trunk: 900_000, suffix: 100_000 });
-        assert_eq!(of(900, 300), PartShares { trunk: 750_000, suffix: 250_000 });
-        assert_eq!(of(90, 10).larger_of(of(900, 300)), PartShares { trunk: 900_000, suffix: 250_000 });
-        assert_eq!(of(2, 1).trunk + of(2, 1).suffix, PartShares::ALL + 1, "rounded up");
-        assert_eq!(of(0, 0), PartShares { trunk: 500_000, suffix: 500_000 });
-    }
 }

@@ -15,21 +15,12 @@ use symphony_types::{CutDigest, Signature};
 
 use crate::onnx::OnnxExecutor;
 use crate::onnx_session::OnnxOptions;
-use crate::port::{BatchInputs, MemoryUse, ModelExecutor};
+use crate::port::{BatchInputs, MemoryUse, ModelExecutor, Segment};
 use crate::runtime::Runtime;
 
 pub use error::{FamilyError, FamilyRunError};
 pub use file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
-pub use member::{FamilyMember, MemberOptions, PartShares, SharedTrunk};
-
-/// Neighbouring rows of a batch that are of one variant: the rows of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
-    /// The variant.
-    pub variant: u32,
-    /// How many rows.
-    pub rows: u32,
-}
+pub use member::{FamilyMember, MemberOptions, SharedTrunk};
 
 /// A family in the process, run on the calling thread: its trunk once, and the suffix of each variant.
 #[derive(Debug)]

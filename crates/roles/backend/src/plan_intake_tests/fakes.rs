@@ -1,11 +1,15 @@
 //! Fake executors with behaviour set by the test, on the port of all executors.
 
 use std::fmt;
+use std::sync::{Arc, Mutex};
 
-use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, StagedExecutor};
-use symphony_types::Signature;
+use symphony_executor::{
+    BatchInputs, ExecuteError, MemoryUse, ModelExecutor, PartShares, Segment, SharingExecutor, StagedExecutor,
+    item_checksum,
+};
+use symphony_types::{CutDigest, Signature};
 
-use super::scene::emulated;
+use super::scene::{ITEM_BYTES, emulated};
 
 /// An emulated GPU with a test's interference.
 #[derive(Debug)]
@@ -83,5 +87,75 @@ impl<S: StagedExecutor + Send + fmt::Debug> ModelExecutor for InSteps<S> {
 
     fn in_steps(&mut self) -> Option<&mut dyn StagedExecutor> {
         Some(&mut self.steps)
+    }
+}
+
+/// Answers as an emulated GPU does, and shares a trunk with its likes.
+#[derive(Debug)]
+pub(super) struct Sibling {
+    like: Box<dyn ModelExecutor>,
+    /// The segments of each batch that ran through the trunk.
+    ran: Arc<Mutex<Vec<Vec<Segment>>>>,
+}
+
+impl Sibling {
+    pub(super) fn sharing(ran: &Arc<Mutex<Vec<Vec<Segment>>>>) -> Box<dyn ModelExecutor> {
+        Box::new(Self { like: emulated(), ran: Arc::clone(ran) })
+    }
+}
+
+impl ModelExecutor for Sibling {
+    fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
+        self.like.run(batch, outputs)
+    }
+
+    fn signature(&self) -> &Signature {
+        self.like.signature()
+    }
+
+    fn batch_max(&self) -> u32 {
+        self.like.batch_max()
+    }
+
+    fn kind(&self) -> &'static str {
+        "a sibling"
+    }
+
+    fn in_family(&self) -> Option<&dyn SharingExecutor> {
+        Some(self)
+    }
+}
+
+impl SharingExecutor for Sibling {
+    fn trunk(&self) -> CutDigest {
+        CutDigest::new(7)
+    }
+
+    fn trunk_place(&self) -> usize {
+        Arc::as_ptr(&self.ran).addr()
+    }
+
+    fn trunk_memory(&self) -> MemoryUse {
+        MemoryUse::default()
+    }
+
+    fn shares(&self) -> PartShares {
+        PartShares { trunk: 900_000, suffix: 200_000 }
+    }
+
+    fn run_mixed(
+        &self,
+        batch: &BatchInputs<'_>,
+        segments: &[Segment],
+        outputs: &mut Vec<Vec<Vec<u8>>>,
+    ) -> Result<(), ExecuteError> {
+        self.ran.lock().unwrap().push(segments.to_vec());
+        let mut rows = batch.tensors[0].chunks_exact(ITEM_BYTES);
+        let answer = |segment: &Segment| {
+            let rows = rows.by_ref().take(segment.rows as usize);
+            vec![rows.flat_map(|row| item_checksum([row]).to_le_bytes()).collect()]
+        };
+        *outputs = segments.iter().map(answer).collect();
+        Ok(())
     }
 }

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor};
-use symphony_protocol::execute::{PlannedRequest, Refusal};
+use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, Segment};
+use symphony_protocol::execute::{FromBackend, HostedModel, PlannedRequest, Refusal};
 use symphony_types::{FailReason, ModelId};
+use tokio::sync::mpsc;
 
-use super::fakes::{Meddled, Meddles};
-use super::scene::{FRONTEND, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
+use super::fakes::{Meddled, Meddles, Sibling};
+use super::scene::{FRONTEND, MODEL, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
 
+use crate::accepted_plan::UnloadGuard;
 use crate::gpu_time::GpuTime;
 use crate::plan_intake::IntakeEvent;
 
@@ -92,6 +94,47 @@ async fn rows_of_models_that_share_no_trunk_here_are_a_batch_of_each_and_all_are
     assert_eq!(leader.refusal().await, (2, Refusal::ModelNotReady));
     scene.execute(&leader, plan(3, Duration::ZERO, &[of(own, 1)]));
     assert_eq!(leader.done().await.sequence, 3, "the sequence goes on");
+}
+
+#[tokio::test]
+async fn rows_of_models_that_share_a_trunk_are_one_batch_and_leaders_are_told_who_shares() {
+    const SISTER: ModelId = ModelId::new(2);
+    const STRANGER: ModelId = ModelId::new(3);
+    let ran = Arc::<Mutex<Vec<Vec<Segment>>>>::default();
+    let mut scene = Scene::new(Sibling::sharing(&ran));
+    for (model, executor) in [(SISTER, Sibling::sharing(&ran)), (STRANGER, emulated())] {
+        scene.events.send(IntakeEvent::Loaded(model, vec![executor])).ok().unwrap();
+    }
+    let hosted = |models: &[ModelId]| {
+        let trunk = 7_u128.to_be_bytes();
+        let hosted = |&model| HostedModel { model, trunk_share: 900_000, suffix_share: 200_000, trunk };
+        FromBackend::Hosts { models: models.iter().map(hosted).collect() }
+    };
+    let (mut leader, _) = scene.sealed().await;
+    assert_eq!(leader.next().await, hosted(&[MODEL, SISTER]));
+    for sequence in 1..=4 {
+        scene.own(sequence, input(sequence as u8, 1));
+    }
+    let of = |model, sequence| PlannedRequest { model, ..request(FRONTEND, sequence, 1) };
+    let own = ModelId::default();
+    let gone = of(SISTER, 9);
+    let rows = [of(own, 1), of(SISTER, 2), of(STRANGER, 3), gone, of(own, 4)];
+    scene.execute(&leader, plan(1, Duration::ZERO, &rows));
+    let mut results = Vec::new();
+    for _ in rows {
+        results.push(scene.result().await);
+    }
+    results.sort_by_key(|&(sequence, _)| sequence);
+    let right = |sequence: u64| (sequence, Ok(answer(sequence as u8)));
+    let expected = [right(1), right(2), right(3), right(4), (9, Err(FailReason::PayloadLost))];
+    assert_eq!(results, expected);
+    let segment = |model: ModelId| Segment { variant: model.get(), rows: 1 };
+    assert_eq!(*ran.lock().unwrap(), [[MODEL, SISTER, MODEL].map(segment)]);
+    assert_eq!(leader.done().await.failed, [(gone.id, FailReason::PayloadLost)]);
+
+    let (signal, _gone) = mpsc::unbounded_channel();
+    scene.events.send(IntakeEvent::Unloaded(Arc::new(UnloadGuard { model: SISTER, gone: signal }))).ok().unwrap();
+    assert_eq!(leader.next().await, hosted(&[MODEL]));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use symphony_protocol::execute::HostedModel;
 use symphony_protocol::view::ModelView;
 use symphony_types::{CutDigest, FamilyProfile, GpuClass, LatencyProfile, ModelId, Nanos, SUFFIX_PROFILES_MAX};
 
-use crate::lead::subcluster::ServedAs;
+use crate::lead::served_as::ServedAs;
 
 /// The shares of trunk and suffix are told in parts of this.
 const SHARES_OF: u64 = 1_000_000;

@@ -7,5 +7,6 @@ pub(crate) mod policy;
 pub(crate) mod prepared_handover;
 pub(crate) mod repeated_failures;
 pub(crate) mod servable;
+pub(crate) mod served_as;
 pub(crate) mod stuck_links;
 pub(crate) mod subcluster;

@@ -9,8 +9,7 @@ use symphony_cluster_state::LeadReport;
 use symphony_net::Net;
 use symphony_protocol::view::{BackendView, ModelView, View};
 use symphony_scheduler::{
-    ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, Policy, PolicyFault,
-    PolicyRegistry,
+    ClassProfiles, DataDelay, DataDelaySettings, DataDelays, Delays, ModelQueueConfig, PolicyFault, PolicyRegistry,
 };
 use symphony_tape::TapeOrigin;
 use symphony_transport::EchoTimes;
@@ -25,6 +24,7 @@ use crate::lead::families::{Hosting, SharedQueue, shared_queues};
 use crate::lead::policy::failure_of;
 use crate::lead::prepared_handover::DialledLinks;
 use crate::lead::servable::{BackendHoldings, servable};
+use crate::lead::served_as::ServedAs;
 use crate::lead::stuck_links::{StuckLinks, Tenure, echo_times};
 use crate::links::backend::{BackendLink, LinkEvent, LinkedGpu, Usage};
 use crate::records::tapes::Tapes;
@@ -189,20 +189,6 @@ impl LinkedBackend {
             takes_work: takes_work(view, id),
             holds: ready.map(|(&model, _)| model).collect(),
         }
-    }
-}
-
-/// What may change of a model while it is served.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct ServedAs {
-    pub(crate) slo: Nanos,
-    pub(crate) policy: Policy,
-}
-
-impl ServedAs {
-    pub(crate) fn of(model: &ModelView) -> Self {
-        let slo = model.spec.slo;
-        Self { slo, policy: Policy::of(&model.spec.policy, slo, model.spec.value) }
     }
 }
 
