@@ -65,7 +65,7 @@ struct ModelReport {
 }
 
 /// How a model is loaded.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Form {
     /// The trunk that it was last to share, whether or not it could; none: it was to be whole.
     asked: Option<CutDigest>,
@@ -417,7 +417,7 @@ impl ModelLoader {
         let Loaded { model, spec, result, took, turn, asked } = loaded;
         if asked.again {
             match models.get_mut(&model) {
-                Some(LocalModel::Ended(report)) if report.form.is_changing => {
+                Some(LocalModel::Ended(report)) if report.form == Form { asked: asked.trunk, is_changing: true } => {
                     report.form.is_changing = false;
                     self.loaded_again(model, &spec, result);
                 }

@@ -19,74 +19,91 @@ pub(crate) type Hosting = BTreeMap<ModelId, HostedModel>;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SharedQueue {
     pub(crate) trunk: CutDigest,
-    /// By id; at least two.
-    pub(crate) members: Vec<ModelId>,
+    /// By id; at least two, unless some have left since.
+    members: Vec<Shares>,
     /// The shortest of their SLOs, and the policy that all have.
     pub(crate) how: ServedAs,
-    /// What their batches take, by class of GPUs.
-    pub(crate) families: Vec<(GpuClass, FamilyProfile)>,
-    /// Whether a model has left since: then they take less at worst, which is no reason to disturb the others.
-    pub(crate) has_shrunk: bool,
+    /// How many kinds of GPUs it knows.
+    kinds: usize,
 }
 
-impl SharedQueue {
-    /// A model is not served any more.
-    pub(crate) fn leave(&mut self, model: ModelId) {
-        let before = self.members.len();
-        self.members.retain(|member| *member != model);
-        self.has_shrunk |= self.members.len() < before;
-    }
-
-    /// Whether it is good enough in place of another one.
-    pub(crate) fn serves(&self, other: &Self) -> bool {
-        let same = |queue: &Self| (queue.trunk, queue.how);
-        same(self) == same(other)
-            && self.members == other.members
-            && (self.has_shrunk || self.families == other.families)
-    }
+/// The largest shares of a batch's time that a backend measured of a model's trunk and suffix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    model: ModelId,
+    trunk: u32,
+    suffix: u32,
 }
 
 /// A model that may share its queue.
-struct Candidate<'a> {
-    id: ModelId,
-    view: &'a ModelView,
+#[derive(Clone, Copy)]
+struct Candidate {
     trunk: CutDigest,
     how: ServedAs,
-    /// The largest shares that a backend measured.
-    trunk_share: u32,
-    suffix_share: u32,
+    shares: Shares,
 }
 
-impl Candidate<'_> {
-    /// Of a batch, what one of its parts takes: so much of what the model's profile says.
-    fn part(&self, kind: &str, share: u32) -> Option<LatencyProfile> {
-        let whole = &self.view.spec.profiles.get(kind)?.latency;
-        let part = |latency: &Nanos| {
-            let part = u128::from(latency.get()) * u128::from(share);
-            Nanos::new(u64::try_from(part.div_ceil(u128::from(SHARES_OF))).unwrap_or(u64::MAX).max(1))
-        };
-        LatencyProfile::from_table(&whole.table().iter().map(part).collect::<Vec<_>>()).ok()
+impl SharedQueue {
+    pub(crate) fn members(&self) -> impl Iterator<Item = ModelId> {
+        self.members.iter().map(|member| member.model)
     }
+
+    pub(crate) fn has(&self, model: ModelId) -> bool {
+        self.members().any(|member| member == model)
+    }
+
+    /// A model is not served any more. What the others take at worst is less then, which is no reason to disturb them.
+    pub(crate) fn leave(&mut self, model: ModelId) {
+        self.members.retain(|member| member.model != model);
+    }
+
+    /// What its batches take, by class of GPUs, with the profiles of its models, which do not change while they are
+    /// served: the slowest of the trunks, and the suffix of each. Without the kinds that one has no profile for.
+    pub(crate) fn profiles(
+        &self,
+        models: &BTreeMap<ModelId, ModelView>,
+        kinds: &[String],
+    ) -> Vec<(GpuClass, FamilyProfile)> {
+        let of_kind = |kind: &str| {
+            let parts = |share: fn(&Shares) -> u32| {
+                let part = |member: &Shares| {
+                    let profile = models.get(&member.model)?.spec.profiles.get(kind)?;
+                    part_of(&profile.latency, share(member))
+                };
+                self.members.iter().map(part).collect::<Option<Vec<_>>>()
+            };
+            let trunk = parts(|member| member.trunk)?.into_iter().reduce(|one, other| one.slower_of(&other))?;
+            FamilyProfile::new(trunk, &parts(|member| member.suffix)?).ok()
+        };
+        GpuClass::all().zip(kinds).filter_map(|(class, kind)| Some((class, of_kind(kind)?))).collect()
+    }
+}
+
+/// Of a batch, what one of its parts takes: so much of what the model's profile says.
+fn part_of(whole: &LatencyProfile, share: u32) -> Option<LatencyProfile> {
+    let part = |latency: &Nanos| {
+        let part = u128::from(latency.get()) * u128::from(share);
+        Nanos::new(u64::try_from(part.div_ceil(u128::from(SHARES_OF))).unwrap_or(u64::MAX).max(1))
+    };
+    LatencyProfile::from_table(&whole.table().iter().map(part).collect::<Vec<_>>()).ok()
 }
 
 /// The queues that models share, of the `served` ones in the order of their ids. The others have their own. A queue
 /// lives on one of so many decision threads, by the ids of its models, and has at most as many models as a family's
-/// profile can have different suffixes. `kinds` are GPU kinds by class.
+/// profile can have different suffixes. `kinds` is how many kinds of GPUs are known.
 pub(crate) fn shared_queues<'a>(
     served: impl Iterator<Item = (ModelId, &'a ModelView)>,
     hosting: &[&Hosting],
     threads: u32,
-    kinds: &[String],
+    kinds: usize,
 ) -> Vec<SharedQueue> {
-    let mut queues: Vec<Vec<Candidate<'a>>> = Vec::new();
+    let mut queues: Vec<Vec<Candidate>> = Vec::new();
     for candidate in served.filter_map(|(id, view)| candidate(id, view, hosting)) {
-        let thread = |id: ModelId| id.get() % threads;
-        let together = |first: &Candidate<'_>| {
-            let same = |one: &Candidate<'_>| (one.trunk, one.how.policy, thread(one.id));
-            same(first) == same(&candidate)
+        let place = |one: &Candidate| (one.trunk, one.how.policy, one.shares.model.get() % threads);
+        let has_room = |queue: &&mut Vec<Candidate>| {
+            let is_same = queue.first().is_some_and(|first| place(first) == place(&candidate));
+            is_same && queue.len() < SUFFIX_PROFILES_MAX
         };
-        let has_room =
-            |queue: &&mut Vec<Candidate<'a>>| queue.len() < SUFFIX_PROFILES_MAX && queue.first().is_some_and(together);
         match queues.iter_mut().find(has_room) {
             Some(queue) => queue.push(candidate),
             None => queues.push(vec![candidate]),
@@ -96,34 +113,22 @@ pub(crate) fn shared_queues<'a>(
 }
 
 /// The model, if each of these backends runs it through the trunk of its family.
-fn candidate<'a>(id: ModelId, view: &'a ModelView, hosting: &[&Hosting]) -> Option<Candidate<'a>> {
+fn candidate(id: ModelId, view: &ModelView, hosting: &[&Hosting]) -> Option<Candidate> {
     let trunk = view.shared_trunk()?;
-    let (mut trunk_share, mut suffix_share) = (0, 0);
+    let mut shares = Shares { model: id, trunk: 0, suffix: 0 };
     for hosted in hosting {
         let hosted = hosted.get(&id).filter(|hosted| hosted.trunk == trunk.get().to_be_bytes())?;
-        trunk_share = hosted.trunk_share.max(trunk_share);
-        suffix_share = hosted.suffix_share.max(suffix_share);
+        shares.trunk = hosted.trunk_share.max(shares.trunk);
+        shares.suffix = hosted.suffix_share.max(shares.suffix);
     }
-    (!hosting.is_empty()).then(|| Candidate { id, view, trunk, how: ServedAs::of(view), trunk_share, suffix_share })
+    (!hosting.is_empty()).then(|| Candidate { trunk, how: ServedAs::of(view), shares })
 }
 
-/// `None` if there is no kind of GPUs that all have a profile for.
-fn shared_queue(queue: &[Candidate<'_>], kinds: &[String]) -> Option<SharedQueue> {
+fn shared_queue(queue: &[Candidate], kinds: usize) -> Option<SharedQueue> {
     let first = queue.first()?;
     let slo = queue.iter().map(|model| model.how.slo).min()?;
-    let of_class = |(class, kind): (GpuClass, &String)| Some((class, family(queue, kind)?));
-    let families: Vec<_> = GpuClass::all().zip(kinds).filter_map(of_class).collect();
-    let members = queue.iter().map(|model| model.id).collect();
-    let how = ServedAs { slo, ..first.how };
-    (!families.is_empty()).then_some(SharedQueue { trunk: first.trunk, members, how, families, has_shrunk: false })
-}
-
-/// The profile of the family: the slowest of their trunks, and the suffix of each.
-fn family(queue: &[Candidate<'_>], kind: &str) -> Option<FamilyProfile> {
-    let trunks = queue.iter().map(|model| model.part(kind, model.trunk_share)).collect::<Option<Vec<_>>>()?;
-    let trunk = trunks.into_iter().reduce(|one, other| one.slower_of(&other))?;
-    let suffixes = queue.iter().map(|model| model.part(kind, model.suffix_share)).collect::<Option<Vec<_>>>()?;
-    FamilyProfile::new(trunk, &suffixes).ok()
+    let members = queue.iter().map(|model| model.shares).collect();
+    Some(SharedQueue { trunk: first.trunk, members, how: ServedAs { slo, ..first.how }, kinds })
 }
 
 #[cfg(test)]
@@ -162,12 +167,17 @@ mod tests {
     }
 
     fn queues(models: &[ModelView], hosting: &[&Hosting], threads: u32) -> Vec<SharedQueue> {
-        let served = (1..).map(ModelId::new).zip(models);
-        shared_queues(served, hosting, threads, &["cpu".to_owned(), "h100".to_owned()])
+        shared_queues((1..).map(ModelId::new).zip(models), hosting, threads, 2)
+    }
+
+    /// What batches of the first queue take, with GPUs of these kinds.
+    fn profiles(models: &[ModelView], queues: &[SharedQueue]) -> Vec<(GpuClass, FamilyProfile)> {
+        let models = (1..).map(ModelId::new).zip(models.iter().cloned()).collect();
+        queues[0].profiles(&models, &["cpu".to_owned(), "h100".to_owned()])
     }
 
     fn members(queues: &[SharedQueue]) -> Vec<Vec<u32>> {
-        queues.iter().map(|queue| queue.members.iter().map(|id| id.get()).collect()).collect()
+        queues.iter().map(|queue| queue.members().map(ModelId::get).collect()).collect()
     }
 
     #[test]
@@ -184,7 +194,7 @@ mod tests {
         let found = queues(&models, &[&all], 1);
         assert_eq!(members(&found), [[1, 2, 6]], "of one policy and one trunk");
         assert_eq!(found[0].how.slo, Nanos::from_millis(40));
-        assert_eq!(found[0].families.len(), 1, "there is no profile for the other kind");
+        assert_eq!(profiles(&models, &found).len(), 1, "there is no profile for the other kind");
         assert_eq!(members(&queues(&models, &[&all, &hosts(&[(1, 1, 1), (6, 1, 1)])], 1)), [[1, 6]]);
         assert_eq!(members(&queues(&models, &[&all, &hosts(&[(1, 1, 1)])], 1)), Vec::<Vec<u32>>::new());
         assert_eq!(members(&queues(&models, &[], 1)), Vec::<Vec<u32>>::new(), "nobody is known to host them");
@@ -197,7 +207,8 @@ mod tests {
         let (one, other) =
             (hosts(&[(1, 900_000, 100_000), (2, 800_000, 200_000)]), hosts(&[(1, 850_000, 150_000), (2, 1, 1)]));
         let found = queues(&models, &[&one, &other], 1);
-        let (class, family) = &found[0].families[0];
+        let profiles = profiles(&models, &found);
+        let [(class, family)] = &profiles[..] else { panic!("{profiles:?}") };
         assert_eq!(*class, GpuClass::FIRST);
         let us = |micros| Nanos::from_micros(micros);
         // Rows: 0.9·(b + 4) and 0.8·(1.5·b + 4).
@@ -213,10 +224,24 @@ mod tests {
     }
 
     #[test]
+    fn who_leaves_leaves_the_queue_as_it_would_be_made_without_it() {
+        let models = [(); 3].map(|()| model(50, "auto", Some(TRUNK), (1.0, 4.0)));
+        let all = hosts(&[1, 2, 3].map(|id| (id, 900_000, 100_000)));
+        let (mut before, left) = (queues(&models, &[&all], 1), queues(&models[..2], &[&all], 1));
+        assert_ne!(before, left);
+        before[0].leave(ModelId::new(3));
+        assert_eq!(before, left);
+        assert!(before[0].has(ModelId::new(2)) && !before[0].has(ModelId::new(3)));
+        // Another measurement makes another queue.
+        let slower = hosts(&[1, 2].map(|id| (id, 900_000, 300_000)));
+        assert_ne!(queues(&models[..2], &[&slower], 1), left);
+    }
+
+    #[test]
     fn a_large_family_has_several_queues() {
         let models: Vec<_> = (0..SUFFIX_PROFILES_MAX + 3).map(|_| model(50, "auto", Some(TRUNK), (1.0, 4.0))).collect();
         let all = hosts(&(1..=models.len() as u32).map(|id| (id, 900_000, 100_000)).collect::<Vec<_>>());
-        let sizes: Vec<_> = queues(&models, &[&all], 1).iter().map(|queue| queue.members.len()).collect();
+        let sizes: Vec<_> = queues(&models, &[&all], 1).iter().map(|queue| queue.members().count()).collect();
         assert_eq!(sizes, [SUFFIX_PROFILES_MAX, 3]);
     }
 }

@@ -499,7 +499,7 @@ impl LeadTask {
         let served = self.served.iter().filter_map(|(&id, served)| Some((id, served.how, view.models.get(&id)?)));
         let changed: Vec<_> = served.filter(|(_, how, model)| *how != ServedAs::of(model)).collect();
         for (id, _, model) in changed {
-            let is_shared = self.shared.iter().any(|queue| queue.members.contains(&id));
+            let is_shared = self.shared.iter().any(|queue| queue.has(id));
             match self.served.get_mut(&id).filter(|_| is_shared) {
                 // Another queue follows, if it makes a difference to those that share it.
                 Some(served) => served.how = ServedAs::of(model),
@@ -609,14 +609,14 @@ impl LeadTask {
             return;
         }
         let served = view.models.iter().filter(|(id, _)| self.models.contains_key(id)).map(|(&id, model)| (id, model));
-        let wanted = shared_queues(served, &hosting, self.workers.models.len() as u32, &self.kinds);
-        let (kept, ended): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.shared).into_iter().partition(|queue| wanted.iter().any(|one| queue.serves(one)));
-        let begun: Vec<_> = wanted.iter().filter(|one| !kept.iter().any(|queue| queue.serves(one))).cloned().collect();
-        self.shared = wanted;
-        if ended.is_empty() && begun.is_empty() {
+        let wanted = shared_queues(served, &hosting, self.workers.models.len() as u32, self.kinds.len());
+        if wanted == self.shared {
             return;
         }
+        let (kept, ended): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.shared).into_iter().partition(|queue| wanted.contains(queue));
+        let begun: Vec<_> = wanted.iter().filter(|queue| !kept.contains(queue)).cloned().collect();
+        self.shared = wanted;
         let mut queues = Vec::new();
         for queue in begun {
             match self.new_shared_queue(view, &queue) {
@@ -624,9 +624,8 @@ impl LeadTask {
                 None => self.shared.retain(|one| *one != queue),
             }
         }
-        let is_in_one = |id: &ModelId| self.shared.iter().any(|queue| queue.members.contains(id));
-        let mut alone: Vec<_> = ended.into_iter().flat_map(|queue| queue.members).collect();
-        alone.retain(|id| !is_in_one(id) && self.models.contains_key(id));
+        let mut alone: Vec<_> = ended.iter().flat_map(SharedQueue::members).collect();
+        alone.retain(|id| self.models.contains_key(id) && !self.shared.iter().any(|queue| queue.has(*id)));
         for id in alone {
             queues.extend(view.models.get(&id).and_then(|model| self.new_own_queue(id, model)));
         }
@@ -640,11 +639,14 @@ impl LeadTask {
     }
 
     fn new_shared_queue(&mut self, view: &View, queue: &SharedQueue) -> Option<NewQueue> {
-        let models: Vec<_> = queue.members.iter().filter_map(|&id| Some((id, view.models.get(&id)?))).collect();
+        let models: Vec<_> = queue.members().filter_map(|id| Some((id, view.models.get(&id)?))).collect();
         let &(first, model) = models.first()?;
+        let families = queue.profiles(&view.models, &self.kinds);
+        if families.is_empty() {
+            return None;
+        }
         let ordinal = self.free_ordinal(first, model)?;
-        let profiles: ClassProfiles =
-            queue.families.iter().map(|(class, family)| (*class, family.worst().clone())).collect();
+        let profiles: ClassProfiles = families.iter().map(|(class, family)| (*class, family.worst().clone())).collect();
         let mut config = None;
         for &member in &models {
             config = Some(self.queue_config(member, ordinal, queue.how, profiles.clone()));
@@ -652,7 +654,7 @@ impl LeadTask {
         let names: Vec<_> = models.iter().map(|(_, model)| model.spec.name.as_str()).collect();
         tracing::info!(models = names.join(", "), trunk = %queue.trunk, subcluster = %self.id, "share a queue");
         let members = models.into_iter().map(|(id, model)| self.member(id, model)).collect();
-        Some(NewQueue { members, ordinal, config: config?, families: queue.families.clone() })
+        Some(NewQueue { members, ordinal, config: config?, families })
     }
 
     fn new_own_queue(&mut self, id: ModelId, model: &ModelView) -> Option<NewQueue> {

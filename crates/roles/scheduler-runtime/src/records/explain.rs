@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-use symphony_explain::{Explainer, Explanation, LAST_BATCHES_MAX, Names, Question, Since};
+use symphony_explain::{BatchRecord, Explainer, Explanation, Finding, LAST_BATCHES_MAX, Names, Question, Since};
 use symphony_protocol::view::View;
 use symphony_types::{GpuClass, GpuId, ModelId};
 
@@ -64,5 +64,39 @@ pub(crate) fn explain(workers: &Workers, view: &View, question: &Question) -> Ve
     let kinds = workers.kinds.read().unwrap_or_else(PoisonError::into_inner).clone();
     let names = ViewNames { view, ordinals, kinds };
     let explainer = Explainer { names: &names, since: Since::Now(workers.clock.now()) };
-    found.map(|found| explainer.explain(&found)).collect()
+    found.map(of_its_model).map(|found| explainer.explain(&found)).collect()
+}
+
+/// A batch of several models counts as one of the first; a request that is asked about is of its own.
+fn of_its_model(found: Finding) -> Finding {
+    match found {
+        Finding::Batch { number, record, request: Some(request), requests } if request.variant != 0 => {
+            let record = BatchRecord { model: request.variant, ..record };
+            Finding::Batch { number, record, request: Some(request), requests }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use symphony_explain::BatchEnd;
+    use symphony_scheduler::{Plan, Request};
+    use symphony_types::{RequestId, RequestValue, Time};
+
+    use super::*;
+
+    #[test]
+    fn a_request_of_a_batch_of_several_models_is_of_its_own() {
+        let (gpu, start, end) = (GpuId::new(0), Time::ZERO, Time::ZERO);
+        let plan = Plan { gpu, start, end, batch: 1, must_end_by: end, first: 0, requests: 1, why: None };
+        let record = BatchRecord { model: 3, decided: Time::ZERO, plan, end: BatchEnd::Running };
+        let of = |request| match of_its_model(Finding::Batch { number: 1, record, request, requests: vec![] }) {
+            Finding::Batch { record, .. } => record.model,
+            Finding::Drop(_) => panic!("it was planned"),
+        };
+        let (id, deadline, weight) = (RequestId::default(), Time::ZERO, RequestValue::ONE);
+        assert_eq!(of(Some(Request { id, deadline, items: 1, weight, variant: 9 })), 9);
+        assert_eq!(of(None), 3, "the batch is asked about");
+    }
 }
