@@ -90,6 +90,9 @@ bench-early: setup build ## `auto` beside `eager` on real models on one core: cl
 	cargo build --release --locked -p symphony-benches --bin closed-loop
 	benches/early_answers.py target/release/symphony target/release/closed-loop
 
+bench-prefix: setup build ## heads on one trunk with one queue and one trunk in memory, beside each by itself: rate, memory
+	benches/prefix_batching.py target/release/symphony
+
 bench-payloads: ## the inputs of one batch from eight frontends, by every transport beside a plain copy
 	cargo run --release --locked --package symphony-benches --bin payload-pull
 

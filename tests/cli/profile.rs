@@ -1,5 +1,6 @@
 //! `symphony profile` and `symphony model generate`.
 
+use symphony_executor::FamilyFile;
 use symphony_executor::profile::ProfileFile;
 use symphony_testkit::Workspace;
 use symphony_tests::{alone, onnxruntime_is_here, run};
@@ -15,6 +16,11 @@ fn a_generated_model_is_the_same_every_time_and_can_be_profiled() {
     let _ = symphony(&["model", "generate", "mlp", "other.onnx", "--seed", "2"]).ended_with(0);
     let bytes = |name| std::fs::read(workspace.file(name)).unwrap();
     assert!(bytes("mlp.onnx") == bytes("again.onnx") && bytes("mlp.onnx") != bytes("other.onnx"));
+    let _ = symphony(&["model", "generate", "mlp", "head.onnx", "--head", "7"]).ended_with(0);
+    assert_ne!(bytes("mlp.onnx"), bytes("head.onnx"));
+    let cuts = |name| FamilyFile::read(&workspace.file(name)).unwrap().cuts().unwrap();
+    assert!(cuts("head.onnx").iter().any(|cut| cuts("mlp.onnx").contains(cut)), "they share what comes before");
+    let _ = symphony(&["model", "generate", "bert", "no.onnx", "--head", "7"]).ended_with(2).complains(&["mlp only"]);
     if !onnxruntime_is_here() {
         return;
     }

@@ -182,4 +182,7 @@ pub(crate) struct ModelGenerateArgs {
     /// Seed of the weights: the same seed gives the same bytes.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
+    /// Seed of the last layer of an mlp: models of one seed that differ in it share all layers before.
+    #[arg(long, value_name = "SEED")]
+    pub(crate) head: Option<u64>,
 }

@@ -320,7 +320,14 @@ fn generate(args: &ModelGenerateArgs) -> anyhow::Result<()> {
         let known: Vec<_> = Architecture::all().iter().map(|a| a.name()).collect();
         bad_input(format!("unknown architecture `{}`; expected one of {}", args.architecture, known.join(", ")))
     })?;
-    let model = architecture.build(args.seed).map_err(bad_input)?;
+    let model = match (args.head, architecture) {
+        (None, architecture) => architecture.build(args.seed),
+        (Some(head), Architecture::Mlp(shape)) => Architecture::mlp_head(shape, args.seed, head),
+        (Some(_), other) => {
+            return Err(bad_input(format!("--head with {}; expected it with mlp only", other.name())));
+        }
+    };
+    let model = model.map_err(bad_input)?;
     model.write(&args.out)?;
     let megabytes = model.bytes().len() as f64 / 1e6;
     println!("{}: {} parameters, {megabytes:.1} MB", args.out.display(), model.parameters());
