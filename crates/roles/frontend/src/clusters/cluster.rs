@@ -259,7 +259,7 @@ impl Cluster {
         cordons(&self.view.borrow())
     }
 
-    /// Has the cluster agree that this life ends: nobody counts on it any more.
+    /// Has the cluster agree that this boot ends: nobody counts on it any more.
     pub(crate) async fn leave(&self, within: Duration) {
         let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {
