@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 pub(crate) use burners::Burners;
 use held_thread::HeldThread;
-pub(crate) use injector::{Injector, Strike, life};
+pub(crate) use injector::{Injector, Strike, boot};
 pub(crate) use mover::Mover;
 pub(crate) use target::{Peers, Who};
 

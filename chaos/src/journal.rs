@@ -46,7 +46,7 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<Record>, u64)> {
 
 fn parse(text: &str) -> (Vec<Record>, u64) {
     let (mut records, mut garbled) = (Vec::new(), 0);
-    // A life's last line may be half: then the file ends, or the next life begins.
+    // A boot's last line may be half: then the file ends, or the next boot begins.
     let mut half = false;
     for line in text.lines().filter(|line| !line.is_empty()) {
         match serde_json::from_str::<Record>(line) {
@@ -271,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn half_a_line_is_a_kill_only_where_a_life_ends() {
+    fn half_a_line_is_a_kill_only_where_a_boot_ends() {
         let line = |record: &Record| serde_json::to_string(record).unwrap();
         let (one, next) = (line(&accepted(1, 1)), line(&registered(2)));
         let half = &one[..20];
         assert_eq!(parse(&format!("{one}\n{half}")).1, 0);
         assert_eq!(parse(&format!("{one}\n{half}\n{next}\n")).1, 0);
-        assert_eq!(parse(&format!("{half}\n{one}\n")).1, 1, "in the middle of a life");
+        assert_eq!(parse(&format!("{half}\n{one}\n")).1, 1, "in the middle of a boot");
         assert_eq!(parse(&format!("{half}\n{half}\n{next}\n")).1, 1);
     }
 }

@@ -212,7 +212,7 @@ pub struct Report {
     pub slo_attainment: Attainment,
     /// Figures against aims.
     pub aims: Vec<AimReport>,
-    /// Where the ledger's counts come from: the frontends, or the client where a frontend's life ended.
+    /// Where the ledger's counts come from: the frontends, or the client where a frontend ended.
     pub ledger_by: &'static str,
     /// Batches that the journals have.
     pub batches: u64,

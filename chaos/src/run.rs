@@ -223,7 +223,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     Ok(conclusion.report())
 }
 
-/// The counts when nothing is in flight any more: the frontends', or, where a frontend's life ended and its memory with
+/// The counts when nothing is in flight any more: the frontends', or, where a frontend ended and its memory with
 /// it, the client's.
 async fn settle(
     cluster: &mut Cluster,

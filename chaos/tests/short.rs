@@ -62,7 +62,7 @@ async fn a_subcluster_leader_behind_cut_links_is_replaced_and_breaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backend_that_is_killed_comes_back_in_a_new_life_and_breaks_nothing() {
+async fn a_backend_that_is_killed_comes_back_in_a_new_boot_and_breaks_nothing() {
     let report = one_round("backend-restart").await;
     assert!(report.batches > 0, "{}", report.table());
 }

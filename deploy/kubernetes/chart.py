@@ -97,6 +97,9 @@ REFUSED = [
     ([IMAGE, "frontends.env.SYMPHONY__LOG__SPANS=1"], "SYMPHONY__LOG__SPANS"),
     ([IMAGE, "backends.h100.replicas=1"], "backends.h100.image"),
     ([IMAGE, "backends.l4.image=registry.example/cuda:1"], "backends.l4.gpus"),
+    # A label or a variable that is a number is refused by the API only.
+    ([IMAGE, "backends.4090.image=registry.example/cuda:1", "backends.4090.gpus.count=1", "backends.4090.gpus.memoryMb=24000",
+      "backends.4090.gpus.product=RTX-4090"], "4090"),
     ([IMAGE, "backends.emulated.autoscale.min=1", "backends.emulated.autoscale.max=2"], "backends.emulated.gpus"),
 ]
 

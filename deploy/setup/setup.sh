@@ -3,8 +3,9 @@
 #
 #   deploy/setup/setup.sh            a C compiler, make, Python with pip, and ONNX Runtime in .cache/onnxruntime
 #   deploy/setup/setup.sh --tests    also the Python packages of the tests, in .cache/venv, HiGHS, in .cache/highs,
-#                                    Prometheus, in .cache/prometheus, Helm, in .cache/helm, and on Debian QEMU and a guest with RDMA, in
-#                                    .cache/rdma; where Chromium is, playwright, which drives it, in .cache/venv
+#                                    Prometheus, in .cache/prometheus, and on Debian QEMU and a guest with RDMA, in .cache/rdma; where
+#                                    kubectl or kustomize is, Helm, in .cache/helm; where Chromium is, playwright, which drives it, in
+#                                    .cache/venv
 #   deploy/setup/setup.sh --benches  also ONNX Runtime for Python, which benches/ort_overhead.py compares with, in .cache/venv
 #
 # Nothing outside .cache is touched but Debian packages, and those only as root or with a sudo that asks nothing.
@@ -135,6 +136,12 @@ install_browser_driver() {
         say "could not install playwright: the test of the console in a browser will be skipped"
 }
 
+# Where neither is, no manifest is checked, and so no chart.
+install_helm() {
+    have kubectl || have kustomize || return 0
+    "$ROOT/deploy/setup/helm.sh" || say "Helm is not there: the check of the Helm chart will be skipped"
+}
+
 install_python_runtime() {
     make_venv
     "$VENV/bin/python" -c "import numpy, onnxruntime, sys; sys.exit(onnxruntime.__version__ != '$ONNXRUNTIME_VERSION')" >/dev/null 2>&1 &&
@@ -168,8 +175,7 @@ main() {
         say "HiGHS is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of the exact solver"
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/prometheus.sh" ||
         say "Prometheus is not there: \`make test\` will fail; \`cargo xtask verify\` skips the tests of metrics and alerts by it"
-    [[ $mode != with_tests ]] || "$ROOT/deploy/setup/helm.sh" ||
-        say "Helm is not there: the check of the Helm chart will be skipped"
+    [[ $mode != with_tests ]] || install_helm
     [[ $mode != with_tests ]] || "$ROOT/deploy/setup/rdma.sh" --guest >/dev/null ||
         say "there is no guest with RDMA: its tests will be skipped"
 }

@@ -104,7 +104,7 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
             assert_eq!(pretender.refusal(order(token, boot, 1, vec![])).await, Refusal::NeedSeal { promised: token });
             assert_eq!(pretender.refusal(order(newer, boot, 1, vec![])).await, Refusal::NeedSeal { promised: token });
 
-            phase("plans for another life, another GPU");
+            phase("plans for another boot, another GPU");
             let former = BootId::new(boot.get() ^ 1);
             assert_eq!(pretender.refusal(order(token, former, 1, vec![])).await, Refusal::WrongBoot { boot });
             let elsewhere = Execute { gpu: GpuId::new(9_999), ..order(token, boot, 1, vec![]) };

@@ -98,19 +98,19 @@ fn a_backend_is_linked_before_its_models_are_ready_and_to_whoever_comes_later() 
     const LINKED: &str = "symphony_backend_payload_frontends{transport=\"shared-memory\"} 2";
     tell("payloads-early", &Shape::emulated(&["default"]).with_frontends(2), |cluster| {
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
-        let ready = |life: Option<BootId>| {
+        let ready = |former: Option<BootId>| {
             move |view: &View| {
-                let backend = view.backends.values().find(|backend| backend.up && Some(backend.boot) != life)?;
+                let backend = view.backends.values().find(|backend| backend.up && Some(backend.boot) != former)?;
                 view.models.values().all(|model| model.is_ready(view)).then_some(backend.boot)
             }
         };
-        let life = cluster.wait_for_view("the model", ready(None)).unwrap();
+        let former = cluster.wait_for_view("the model", ready(None)).unwrap();
         cluster.wait_for_metric(BACKEND, LINKED).unwrap();
 
         phase("a backend that has come back has links when it is said to be ready; nobody has asked for anything");
         cluster.kill(BACKEND).unwrap();
         cluster.restart(BACKEND).unwrap();
-        cluster.wait_for_view("the model in the next life", ready(Some(life))).unwrap();
+        cluster.wait_for_view("the model in the next boot", ready(Some(former))).unwrap();
         let metrics = cluster.metrics_of(BACKEND).unwrap();
         let linked = metrics.lines().any(|line| line == LINKED);
         // On a machine that stands still for a second it is not held back any longer.

@@ -19,10 +19,10 @@ fn a_restarted_backend_is_somebody_new_and_serves_again() {
         cluster.wait_for_accepted(accepted + 80).unwrap();
         cluster.kill("backend-default").unwrap();
 
-        phase("it comes back under the same name with a new life, and its GPUs with larger tokens");
+        phase("it comes back under the same name with a new boot, and its GPUs with larger tokens");
         cluster.restart("backend-default").unwrap();
         let (now, after) = cluster
-            .wait_for_view("the new life", |view| {
+            .wait_for_view("the new boot", |view| {
                 let now = view.backends.get(id).filter(|b| b.up && b.boot != before.boot)?;
                 let ready = view.models.values().all(|m| m.is_ready(view));
                 ready.then(|| (now.clone(), view.clone()))

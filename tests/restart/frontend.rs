@@ -23,10 +23,10 @@ fn a_restarted_frontend_serves_without_anything_else_being_touched() {
         cluster.kill("frontend").unwrap();
         load.kill().unwrap();
 
-        phase("it comes back with a new life");
+        phase("it comes back with a new boot");
         cluster.restart("frontend").unwrap();
         cluster
-            .wait_for_view("the new life", |view| {
+            .wait_for_view("the new boot", |view| {
                 let (id, was) = before.frontends.first_key_value()?;
                 view.frontends.get(id).filter(|now| now.boot != was.boot).map(|_| ())
             })

@@ -120,12 +120,12 @@ fn a_second_restore_from_one_backup_is_obeyed_too_and_who_came_after_the_backup_
         let file = path(cluster, "cluster.backup");
         let _ = cluster.cli(&["backup", "--to", &file]).ended_with(0);
 
-        phase("the backend gets another life after the backup");
+        phase("the backend gets another boot after the backup");
         assert!(cluster.stop(BACKEND, END_WITHIN).unwrap().success());
         cluster.restart(BACKEND).unwrap();
         cluster.wait_until_it_serves("first").unwrap();
 
-        phase("the disks are lost; the restored cluster knows the former life of the backend, which ends");
+        phase("the disks are lost; the restored cluster knows the former boot of the backend, which ends");
         lose_all_disks(cluster);
         let _ = restore(cluster, "cluster.backup").ended_with(0);
         for name in SCHEDULERS {

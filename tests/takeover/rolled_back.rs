@@ -82,7 +82,7 @@ fn an_older_copy_of_a_disk_is_refused_and_costs_nothing_that_was_acknowledged() 
 }
 
 #[test]
-fn a_copy_of_the_present_life_is_told_by_the_leader() {
+fn a_copy_of_the_present_boot_is_told_by_the_leader() {
     two_subclusters("rolled-back-now", |cluster| {
         let (view, raft_leader) = (cluster.view().unwrap(), cluster.view().unwrap().control_leader);
         let victim = view.nodes.keys().find(|&&node| raft_leader != Some(node)).unwrap().get();
@@ -126,7 +126,7 @@ fn who_could_ask_nobody_and_is_told_by_no_leader_is_found_when_it_registers() {
         let name = format!("scheduler-{victim}");
         let (disk, kept) = (cluster.data_dir(&name), cluster.data_dir("copy"));
 
-        phase("a copy from between two lives, and then it is away");
+        phase("a copy from between two boots, and then it is away");
         cluster.stop(&name, END_WITHIN).unwrap();
         copy(&disk, &kept);
         cluster.restart(&name).unwrap();
@@ -164,7 +164,7 @@ fn who_could_ask_nobody_and_is_told_by_no_leader_is_found_when_it_registers() {
         let (code, _) = cluster.ends_by_itself(&name).unwrap();
         let words = read().split_off(said_before);
         assert!(code == Some(1) && words.contains("older copy of its disk"), "{code:?} {words}");
-        for earlier in ["knows of a later life", "has forgotten what it acknowledged"] {
+        for earlier in ["knows of a later boot", "has forgotten what it acknowledged"] {
             assert!(!words.contains(earlier), "the registration was not the first to know: {words}");
         }
         for model in ["first", "second"] {

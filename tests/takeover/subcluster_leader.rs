@@ -46,13 +46,13 @@ fn a_dead_leader_is_replaced_under_a_larger_token_and_no_request_is_lost() {
         assert_eq!(cluster.subcluster("second").unwrap().token, other.token, "the other sub-cluster kept its leader");
         cluster.wait_for_a_balanced_ledger().unwrap();
 
-        phase("the killed replica comes back, with a new life, as a standby");
-        let former_life = view.nodes[&victim].boot;
+        phase("the killed replica comes back, with a new boot, as a standby");
+        let former_boot = view.nodes[&victim].boot;
         cluster.restart(&process).unwrap();
         cluster.wait_until_whole().unwrap();
         cluster
             .wait_for_view("the replica as a standby", |view| {
-                let node = view.nodes.get(&victim).filter(|n| n.up && n.boot.is_some() && n.boot != former_life)?;
+                let node = view.nodes.get(&victim).filter(|n| n.up && n.boot.is_some() && n.boot != former_boot)?;
                 let standby = view.subclusters.values().all(|s| s.standbys.contains(&victim));
                 standby.then(|| node.clone())
             })

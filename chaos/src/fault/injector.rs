@@ -48,12 +48,12 @@ pub(crate) struct Strike {
     pub(crate) how: Option<String>,
     /// Why it is not installed.
     pub(crate) why: Option<String>,
-    /// Processes whose life ended, with that life: they are back when another one is registered.
+    /// Processes that ended, with their boot: they are back when another one is registered.
     pub(crate) ended: Vec<(Process, Option<BootId>)>,
     /// Names of the sub-clusters that it strikes, if these are not all that its victims lead or serve.
     pub(crate) subclusters: Option<Vec<String>>,
-    /// The victims' lives when it struck.
-    lives: Vec<(Process, Option<BootId>)>,
+    /// The victims' boots when it struck.
+    boots: Vec<(Process, Option<BootId>)>,
     end: End,
 }
 
@@ -89,7 +89,7 @@ impl Strike {
             why: None,
             ended: Vec::new(),
             subclusters: None,
-            lives: Vec::new(),
+            boots: Vec::new(),
             end: End::Nothing,
         }
     }
@@ -109,8 +109,8 @@ impl Strike {
     }
 }
 
-/// The life of a process as the view has it.
-pub(crate) fn life(view: &View, process: Process) -> Option<BootId> {
+/// The boot of a process as the view has it.
+pub(crate) fn boot(view: &View, process: Process) -> Option<BootId> {
     let name = process.to_string();
     match process {
         Process::Replica(id) => view.nodes.iter().find(|(node, _)| node.get() == id)?.1.boot,
@@ -166,7 +166,7 @@ impl Injector {
     ) -> Result<Strike> {
         self.strikes += 1;
         let mut strike = Strike::new(fault.kind(), victims);
-        strike.lives = victims.iter().map(|process| (*process, life(view, *process))).collect();
+        strike.boots = victims.iter().map(|process| (*process, boot(view, *process))).collect();
         if victims.is_empty() {
             return Ok(strike.skipped("nobody has the role"));
         }
@@ -179,14 +179,14 @@ impl Injector {
             }
             FaultSpec::Kill(_) => {
                 running.iter().try_for_each(|process| cluster.kill(*process))?;
-                strike.ended = running.iter().map(|process| (*process, life(view, *process))).collect();
+                strike.ended = running.iter().map(|process| (*process, boot(view, *process))).collect();
                 strike.end = End::Start(running);
             }
             FaultSpec::Stop(_) => {
                 for process in &running {
                     cluster.stop(*process).await?;
                 }
-                strike.ended = running.iter().map(|process| (*process, life(view, *process))).collect();
+                strike.ended = running.iter().map(|process| (*process, boot(view, *process))).collect();
                 strike.end = End::Start(running);
             }
             FaultSpec::Pause(_) => {
@@ -275,14 +275,14 @@ impl Injector {
                     .to_owned(),
                 );
                 for process in running {
-                    let before = life(&cluster.until_whole("the cluster before a restart").await?, process);
+                    let before = boot(&cluster.until_whole("the cluster before a restart").await?, process);
                     if f.how == Farewell::Drained {
                         cluster.drain(process).await?;
                     }
                     cluster.stop(process).await?;
                     cluster.start_again(process)?;
                     strike.ended.push((process, before));
-                    let back = |view: &View| match life(view, process) {
+                    let back = |view: &View| match boot(view, process) {
                         now if now == before => Err(format!("{process} has not registered again")),
                         _ => holds_its_models(view, process),
                     };
@@ -456,7 +456,7 @@ impl Injector {
                     if cluster.has_ended(process)? {
                         strike
                             .ended
-                            .push((process, strike.lives.iter().find(|(p, _)| *p == process).and_then(|l| l.1)));
+                            .push((process, strike.boots.iter().find(|(p, _)| *p == process).and_then(|l| l.1)));
                         cluster.start_again(process)?;
                     }
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use symphony_types::BootId;
 
-use super::life;
+use super::boot;
 use crate::cluster::{Cluster, Process};
 
 /// How long it may take to find out and end.
@@ -15,8 +15,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Copies the disk of a replica between two of its lives, has it run for `newer`, ends it, and starts it over the copy.
-/// Returns how long it took to end by itself, and the life that was forgotten; then a new replica takes its place.
+/// Copies the disk of a replica between two of its boots, has it run for `newer`, ends it, and starts it over the copy.
+/// Returns how long it took to end by itself, and the boot that was forgotten; then a new replica takes its place.
 pub(super) async fn put_back(
     cluster: &mut Cluster,
     replica: Process,
@@ -24,15 +24,15 @@ pub(super) async fn put_back(
 ) -> Result<(Duration, Option<BootId>)> {
     let disk = cluster.data_dir(replica);
     let kept = disk.with_extension("copy");
-    let before = life(&cluster.until_whole("the cluster before a copy").await?, replica);
+    let before = boot(&cluster.until_whole("the cluster before a copy").await?, replica);
     cluster.stop(replica).await?;
     copy(&disk, &kept)?;
     cluster.start_again(replica)?;
-    let back = |view: &_| match life(view, replica) {
+    let back = |view: &_| match boot(view, replica) {
         now if now != before => Ok(()),
         _ => Err(format!("{replica} has not registered again")),
     };
-    let forgotten = life(&cluster.until(&format!("the return of {replica}"), back).await?, replica);
+    let forgotten = boot(&cluster.until(&format!("the return of {replica}"), back).await?, replica);
     tokio::time::sleep(newer).await;
     cluster.kill(replica)?;
     fs::remove_dir_all(&disk)?;

@@ -12,7 +12,7 @@ use symphony_testkit::wait_until_async;
 use symphony_types::{NodeId, SubclusterId, Token};
 
 use crate::cluster::{Cluster, Process, Processes};
-use crate::fault::{Direction, FaultSpec, Injector, Peers, Strike, Who, life};
+use crate::fault::{Direction, FaultSpec, Injector, Peers, Strike, Who, boot};
 use crate::load::Observations;
 use crate::report::{Fault, FaultState};
 use crate::scenario::Scenario;
@@ -46,7 +46,7 @@ pub(crate) struct RoundRun {
     pub(crate) lost_group: Option<usize>,
     /// Replicas that led a sub-cluster, and were cut off from a quorum.
     pub(crate) cut_off: Vec<u64>,
-    /// Those whose life ended.
+    /// Those that ended.
     pub(crate) ended: Vec<Process>,
     /// Numbers of the models, from 0, whose sub-cluster was led or served by a victim; and their sub-clusters' names.
     pub(crate) struck: Vec<usize>,
@@ -279,7 +279,7 @@ impl Scene<'_> {
     /// Waits until everything is as it was.
     async fn heal(&mut self, round: &mut RoundRun, strikes: &[Strike]) {
         let ended: Vec<_> = strikes.iter().flat_map(|strike| strike.ended.clone()).collect();
-        let back = |view: &View| match ended.iter().find(|(process, before)| life(view, *process) == *before) {
+        let back = |view: &View| match ended.iter().find(|(process, before)| boot(view, *process) == *before) {
             Some((process, _)) => Err(format!("{process} has not registered again")),
             None => Ok(()),
         };

@@ -6,15 +6,15 @@ use symphony_types::{GPU_PLANS_MAX, Token};
 
 use crate::broken::Broken;
 use crate::fence::Fence;
-use crate::log::{Entry, Log, backend, boot};
+use crate::log::{Entry, Log, backend, boot_id};
 use crate::world::{Order, Request, ToBackend, ToLeader, World};
-use crate::{Life, Mutation, Scope};
+use crate::{Boot, Mutation, Scope};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Backend {
-    /// Lives of the process. The registered life is behind it where a restart does not register.
-    pub(crate) incarnation: Life,
-    pub(crate) life: Life,
+    /// Boots of the process. The registered boot is behind it where a restart does not register.
+    pub(crate) incarnation: Boot,
+    pub(crate) boot: Boot,
     pub(crate) fence: Fence,
     pub(crate) pending: VecDeque<(Order, Request)>,
     pub(crate) recent: Vec<Request>,
@@ -27,12 +27,12 @@ impl Backend {
         Self::born(log, which, 0, 0)
     }
 
-    fn born(log: &Log, which: u8, incarnation: Life, life: Life) -> Self {
+    fn born(log: &Log, which: u8, incarnation: Boot, boot: Boot) -> Self {
         // What its registration answered: the binding.
         let gpu = backend(log.head(), which).and_then(|b| b.gpus.first());
         let promised = gpu.map(|gpu| gpu.binding).unwrap_or_default();
-        let fence = Fence::new(boot(life), promised, GPU_PLANS_MAX);
-        Self { incarnation, life, fence, pending: VecDeque::new(), recent: Vec::new(), latest: promised.get() }
+        let fence = Fence::new(boot_id(boot), promised, GPU_PLANS_MAX);
+        Self { incarnation, boot, fence, pending: VecDeque::new(), recent: Vec::new(), latest: promised.get() }
     }
 }
 
@@ -41,12 +41,12 @@ impl World {
     pub(crate) fn restart_backend(&mut self, scope: &Scope, which: u8) {
         let old = &self.backends[which as usize];
         let (incarnation, latest) = (old.incarnation + 1, old.latest);
-        let mut life = old.life;
+        let mut boot = old.boot;
         if !scope.has(Mutation::RestartWithoutRegistration) {
-            life += 1;
-            self.log.append(Entry::BackendUp(which, life));
+            boot += 1;
+            self.log.append(Entry::BackendUp(which, boot));
         }
-        let new = Backend::born(&self.log, which, incarnation, life);
+        let new = Backend::born(&self.log, which, incarnation, boot);
         self.backends[which as usize] = Backend { latest: new.latest.max(latest), ..new };
         for connection in self.connections.iter_mut().filter(|c| c.backend == which) {
             connection.reset = true;
@@ -77,7 +77,7 @@ impl World {
         }
         if connection.open {
             connection.to_leader.push(ToLeader::Sealed {
-                life: backend.life,
+                boot: backend.boot,
                 promised: promised.get(),
                 in_flight: backend.pending.iter().map(|&(_, request)| request).collect(),
                 finished: backend.recent.clone(),
@@ -100,7 +100,7 @@ impl World {
         let taken = backend.fence.accept(
             u64::from(id),
             Token::new(connection.token),
-            boot(connection.expected),
+            boot_id(connection.expected),
             u64::from(sequence),
             scope.mutation,
         );

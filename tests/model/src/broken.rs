@@ -12,7 +12,7 @@ pub enum Broken {
     PlannedBlindly,
     /// I1: a GPU ran an order twice, or out of the order in which it was given.
     OrderRunAgain,
-    /// I2: two lives lead the sub-cluster under one token.
+    /// I2: two boots lead the sub-cluster under one token.
     TokenLedTwice,
     /// I3: a request had two outcomes.
     TwoOutcomes,
@@ -40,7 +40,7 @@ impl Broken {
             Self::OldLeadObeyed => "I1: no GPU obeys a lead after a later one",
             Self::PlannedBlindly => "I1: whoever plans on a GPU knows what is ahead",
             Self::OrderRunAgain => "I1: every order runs at most once, in order",
-            Self::TokenLedTwice => "I2: one life leads under one token",
+            Self::TokenLedTwice => "I2: one boot leads under one token",
             Self::TwoOutcomes => "I3: a request has at most one outcome",
             Self::ForeignAnswer => "I3: an answer is to the request that asked",
             Self::RunAgainThoughKnown => "I3: what a sealed backend has is not run again",

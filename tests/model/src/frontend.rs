@@ -3,11 +3,11 @@
 use crate::broken::Broken;
 use crate::log::{Entry, node_id, subcluster};
 use crate::world::{Announcement, Request, World};
-use crate::{Life, Mutation, NODES, Scope};
+use crate::{Boot, Mutation, NODES, Scope};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Frontend {
-    pub(crate) life: Life,
+    pub(crate) boot: Boot,
     pub(crate) applied: u8,
     /// The node and the number of the link, and the assignment it is for.
     pub(crate) link: Option<(u8, u8, u8)>,
@@ -26,8 +26,8 @@ pub(crate) enum Fate {
 }
 
 impl Frontend {
-    pub(crate) fn new(life: Life, applied: u8, requests: u8) -> Self {
-        Self { life, applied, link: None, requests: vec![Fate::Unborn; requests as usize] }
+    pub(crate) fn new(boot: Boot, applied: u8, requests: u8) -> Self {
+        Self { boot, applied, link: None, requests: vec![Fate::Unborn; requests as usize] }
     }
 
     pub(crate) fn waits(&self) -> bool {
@@ -36,14 +36,14 @@ impl Frontend {
 
     /// Marks and lists what waits.
     fn announce(&mut self, which: impl Fn(u8) -> bool) -> Vec<Request> {
-        let life = self.life;
+        let boot = self.boot;
         let mut all = Vec::new();
         for (number, fate) in self.requests.iter_mut().enumerate() {
             if let Fate::Waits { announced } = fate
                 && which(number as u8)
             {
                 *announced = (*announced + 1).min(2);
-                all.push(Request { life, number: number as u8 });
+                all.push(Request { boot, number: number as u8 });
             }
         }
         all
@@ -107,9 +107,9 @@ impl World {
         }
     }
 
-    /// A result comes. It names the life and the number it is for.
+    /// A result comes. It names the boot and the number it is for.
     pub(crate) fn result(&mut self, scope: &Scope, result: Request) {
-        if result.life != self.frontend.life && !scope.has(Mutation::ResultsOfFormerLives) {
+        if result.boot != self.frontend.boot && !scope.has(Mutation::ResultsOfFormerBoots) {
             return;
         }
         let fate = &mut self.frontend.requests[result.number as usize];
@@ -117,7 +117,7 @@ impl World {
             Fate::Waits { announced } => {
                 *fate = Fate::Ended;
                 self.redriven_answered |= announced > 1;
-                if result.life != self.frontend.life {
+                if result.boot != self.frontend.boot {
                     self.breaks(Broken::ForeignAnswer);
                 }
             }
@@ -128,10 +128,10 @@ impl World {
 
     /// The frontend dies and is back: its requests died with it, and it counts from the beginning.
     pub(crate) fn restart_frontend(&mut self, scope: &Scope) {
-        let life = self.frontend.life + 1;
-        self.log.append(Entry::FrontendUp(life));
+        let boot = self.frontend.boot + 1;
+        self.log.append(Entry::FrontendUp(boot));
         let link = self.frontend.link.map(|(_, link, _)| link);
         self.announcements.retain(|announcement| Some(announcement.link) != link);
-        self.frontend = Frontend::new(life, self.log.last(), scope.requests);
+        self.frontend = Frontend::new(boot, self.log.last(), scope.requests);
     }
 }

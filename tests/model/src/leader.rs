@@ -7,15 +7,15 @@ use symphony_cluster_state::Leader;
 use symphony_types::Token;
 
 use crate::broken::Broken;
-use crate::log::{Entry, backend, boot, gpu_token, node_id, subcluster};
+use crate::log::{Entry, backend, boot_id, gpu_token, node_id, subcluster};
 use crate::world::{Connection, Request, ToBackend, ToLeader, World};
-use crate::{BACKENDS, Life, Mutation, Scope};
+use crate::{BACKENDS, Boot, Mutation, Scope};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Scheduler {
-    pub(crate) incarnation: Life,
-    /// The life it registered. Behind the incarnation where a restart inherits.
-    pub(crate) life: Life,
+    pub(crate) incarnation: Boot,
+    /// The boot it registered. Behind the incarnation where a restart inherits.
+    pub(crate) boot: Boot,
     /// How far it has applied the log.
     pub(crate) applied: u8,
     pub(crate) lead: Option<Lead>,
@@ -69,7 +69,7 @@ impl Link {
 
 impl Scheduler {
     pub(crate) const fn new(applied: u8) -> Self {
-        Self { incarnation: 0, life: 0, applied, lead: None, last_token: 0 }
+        Self { incarnation: 0, boot: 0, applied, lead: None, last_token: 0 }
     }
 
     fn lead_with(&mut self, connection: u8) -> Option<&mut Lead> {
@@ -124,7 +124,7 @@ impl World {
     pub(crate) fn follow(&mut self, scope: &Scope, node: u8) {
         let scheduler = &self.schedulers[node as usize];
         let state = self.log.state(scheduler.applied);
-        let me = Leader { node: node_id(node), boot: boot(scheduler.life) };
+        let me = Leader { node: node_id(node), boot: boot_id(scheduler.boot) };
         let assigned = subcluster(state).filter(|s| s.leader == Some(me)).map(|s| s.token);
         if let Some(lead) = &scheduler.lead
             && assigned != Some(Token::new(u64::from(lead.since)))
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Links to other lives or under other tokens than the view names are let go.
+    /// Links to other boots or under other tokens than the view names are let go.
     fn follow_backends(&mut self, scope: &Scope, node: u8) {
         for which in 0..BACKENDS as u8 {
             let Some(link) = self.link(node, which).connection() else { continue };
@@ -172,8 +172,8 @@ impl World {
         self.schedulers[node as usize].lead.as_ref().map_or(Link::Down, |lead| lead.links[which as usize])
     }
 
-    /// The life of a backend and the token for its GPU, as the leader's view has them; none while it is down.
-    fn target(&self, scope: &Scope, node: u8, which: u8) -> Option<(Life, u64)> {
+    /// The boot of a backend and the token for its GPU, as the leader's view has them; none while it is down.
+    fn target(&self, scope: &Scope, node: u8, which: u8) -> Option<(Boot, u64)> {
         let scheduler = &self.schedulers[node as usize];
         let lead = scheduler.lead.as_ref()?;
         let state = self.log.state(scheduler.applied);
@@ -182,7 +182,7 @@ impl World {
             Some(Mutation::RaftTermAsToken) => TERM,
             _ => gpu_token(state, which, Token::new(lead.token)).get(),
         };
-        Some(((entry.boot.get() - 1) as Life, token))
+        Some(((entry.boot.get() - 1) as Boot, token))
     }
 
     pub(crate) fn can_connect(&self, scope: &Scope, node: u8, which: u8) -> bool {
@@ -200,7 +200,7 @@ impl World {
         let granted_at = gpu_token(self.log.state(scheduler.applied), which, since).get();
         let id = self.spent.connections;
         self.spent.connections += 1;
-        let life = self.backends[which as usize].life;
+        let boot = self.backends[which as usize].boot;
         let without_seal = scope.has(Mutation::NoSeal);
         let waits = !without_seal && !scope.has(Mutation::SkipSeal);
         lead.links[which as usize] =
@@ -209,7 +209,7 @@ impl World {
             id,
             node,
             backend: which,
-            life,
+            boot,
             expected,
             since: lead.since,
             granted_at,
@@ -218,7 +218,7 @@ impl World {
             reset: false,
             to_backend: if without_seal { Vec::new() } else { vec![ToBackend::Seal] },
             // A welcome as expected changes nothing.
-            to_leader: if life == expected { Vec::new() } else { vec![ToLeader::Welcome { life }] },
+            to_leader: if boot == expected { Vec::new() } else { vec![ToLeader::Welcome { boot }] },
             granted: false,
             reported: Vec::new(),
             taken: 0,
@@ -230,17 +230,17 @@ impl World {
         let Some(connection) = self.connection(id) else { return };
         let (node, expected, token) = (connection.node, connection.expected, connection.token);
         let (which, since) = (connection.backend, connection.since);
-        let same_life = |life: Life| life == expected || scope.has(Mutation::NoBootCheck);
+        let same_boot = |boot: Boot| boot == expected || scope.has(Mutation::NoBootCheck);
         let mut fenced = false;
         match message {
-            ToLeader::Welcome { life } => {
-                if !same_life(life) {
+            ToLeader::Welcome { boot } => {
+                if !same_boot(boot) {
                     self.let_go(node, id);
                 }
             }
             ToLeader::Sealed { promised, .. } if promised > token => fenced = true,
-            ToLeader::Sealed { life, promised, in_flight, finished } => {
-                if !same_life(life) {
+            ToLeader::Sealed { boot, promised, in_flight, finished } => {
+                if !same_boot(boot) {
                     return self.let_go(node, id);
                 }
                 let Some(lead) = self.schedulers[node as usize].lead_with(id) else { return };
@@ -303,14 +303,14 @@ impl World {
         self.sweep();
     }
 
-    /// A scheduler dies and is back under a new life, which registers.
+    /// A scheduler dies and is back under a new boot, which registers.
     pub(crate) fn restart_scheduler(&mut self, scope: &Scope, node: u8) {
         self.end_lead(node);
         let old = &self.schedulers[node as usize];
-        let mut new = Scheduler { incarnation: old.incarnation + 1, life: old.life, ..Scheduler::new(old.applied) };
+        let mut new = Scheduler { incarnation: old.incarnation + 1, boot: old.boot, ..Scheduler::new(old.applied) };
         if !scope.has(Mutation::FastRestartInherits) {
-            new.life += 1;
-            self.log.append(Entry::NodeUp(node, new.life));
+            new.boot += 1;
+            self.log.append(Entry::NodeUp(node, new.boot));
         }
         self.schedulers[node as usize] = new;
         self.follow(scope, node);

@@ -29,5 +29,5 @@ pub const NODES: usize = 2;
 /// Backends, numbered from 0, with one GPU each.
 pub const BACKENDS: usize = 2;
 
-/// Lives of a process, numbered from 0.
-pub type Life = u8;
+/// Boots of a process, numbered from 0.
+pub type Boot = u8;

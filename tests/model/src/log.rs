@@ -9,7 +9,7 @@ use symphony_cluster_state::{
 };
 use symphony_types::{BackendId, BootId, NodeId, SubclusterId, Token};
 
-use crate::{Life, NODES};
+use crate::{Boot, NODES};
 
 const SUBCLUSTER: &str = "s";
 
@@ -17,15 +17,15 @@ const SUBCLUSTER: &str = "s";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
     /// A scheduler registers.
-    NodeUp(u8, Life),
+    NodeUp(u8, Boot),
     /// A scheduler is declared down.
-    NodeDown(u8, Life),
+    NodeDown(u8, Boot),
     /// A backend registers.
-    BackendUp(u8, Life),
+    BackendUp(u8, Boot),
     /// A backend is declared down.
-    BackendDown(u8, Life),
+    BackendDown(u8, Boot),
     /// The frontend registers.
-    FrontendUp(Life),
+    FrontendUp(Boot),
 }
 
 /// The log, and the production state after every entry. States follow from entries, so only these are compared.
@@ -83,29 +83,31 @@ impl Log {
 impl Entry {
     fn command(self) -> Command {
         match self {
-            Self::NodeUp(node, life) => Command::RegisterNode(NodeRegistration {
+            Self::NodeUp(node, boot) => Command::RegisterNode(NodeRegistration {
                 node: node_id(node),
-                boot: boot(life),
+                boot: boot_id(boot),
                 control_addr: format!("n{node}:1"),
                 dispatch_addr: format!("n{node}:2"),
                 beat_addr: format!("n{node}:3"),
                 disk: 1,
                 avoid: None,
             }),
-            Self::NodeDown(node, life) => Command::NodeDown { node: node_id(node), boot: boot(life), avoid: None },
-            Self::BackendUp(backend, life) => Command::RegisterBackend(BackendRegistration {
+            Self::NodeDown(node, boot) => Command::NodeDown { node: node_id(node), boot: boot_id(boot), avoid: None },
+            Self::BackendUp(backend, boot) => Command::RegisterBackend(BackendRegistration {
                 name: format!("b{backend}"),
-                boot: boot(life),
+                boot: boot_id(boot),
                 exec_addr: format!("b{backend}:1"),
                 subcluster: SUBCLUSTER.into(),
                 executor: "emulated".into(),
                 gpus: vec![GpuOffer { kind: "gpu".into(), memory_bytes: 0 }],
                 avoid: None,
             }),
-            Self::BackendDown(backend, life) => Command::BackendDown { backend: backend_id(backend), boot: boot(life) },
-            Self::FrontendUp(life) => Command::RegisterFrontend(FrontendRegistration {
+            Self::BackendDown(backend, boot) => {
+                Command::BackendDown { backend: backend_id(backend), boot: boot_id(boot) }
+            }
+            Self::FrontendUp(boot) => Command::RegisterFrontend(FrontendRegistration {
                 name: "f".into(),
-                boot: boot(life),
+                boot: boot_id(boot),
                 data_addr: "f:1".into(),
                 console_addr: "f:2".into(),
             }),
@@ -122,9 +124,9 @@ const fn backend_id(backend: u8) -> BackendId {
     BackendId::new(backend as u32 + 1)
 }
 
-/// Zero is no life.
-pub(crate) const fn boot(life: Life) -> BootId {
-    BootId::new(life as u64 + 1)
+/// Zero is no boot.
+pub(crate) const fn boot_id(boot: Boot) -> BootId {
+    BootId::new(boot as u64 + 1)
 }
 
 /// The one sub-cluster of a state.

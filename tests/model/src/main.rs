@@ -12,7 +12,7 @@ struct Arguments {
     /// Backends of one GPU each.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=symphony_model::BACKENDS as i64))]
     backends: u8,
-    /// Requests of each life of the frontend.
+    /// Requests of each boot of the frontend.
     #[arg(long, default_value_t = 2)]
     requests: u8,
     /// Schedulers declared down, rightly or not.

@@ -6,7 +6,7 @@ use symphony_types::GPU_PLANS_MAX;
 use crate::broken::Broken;
 use crate::frontend::Fate;
 use crate::leader::Link;
-use crate::log::{Entry, backend, boot, node_id};
+use crate::log::{Entry, backend, boot_id, node_id};
 use crate::world::{Announcement, Request, World};
 use crate::{NODES, Scope};
 
@@ -109,7 +109,7 @@ impl Protocol {
             let scheduler = &world.schedulers[node as usize];
             if scheduler.applied < last {
                 actions.push(Action::NodeApplies(node));
-            } else if world.log.head().nodes()[&node_id(node)].boot == boot(scheduler.life)
+            } else if world.log.head().nodes()[&node_id(node)].boot == boot_id(scheduler.boot)
                 && world.log.head().nodes().values().all(|node| !node.up)
             {
                 // A node returns when no other is left; returning beside a leader makes it a standby and changes
@@ -141,7 +141,7 @@ impl Protocol {
                 actions.push(Action::Finishes(which as u8));
             }
             let entry = backend(world.log.head(), which as u8);
-            if entry.is_some_and(|entry| !entry.up() && entry.boot == boot(one.life)) {
+            if entry.is_some_and(|entry| !entry.up() && entry.boot == boot_id(one.boot)) {
                 actions.push(Action::BackendReturns(which as u8));
             }
         }
@@ -250,11 +250,11 @@ impl Protocol {
         match *action {
             Action::NodeDown(node) => {
                 world.spent.node_downs += 1;
-                let life = (world.log.head().nodes()[&node_id(node)].boot.get() - 1) as u8;
-                world.log.append(Entry::NodeDown(node, life));
+                let boot = (world.log.head().nodes()[&node_id(node)].boot.get() - 1) as u8;
+                world.log.append(Entry::NodeDown(node, boot));
             }
             Action::NodeReturns(node) => {
-                world.log.append(Entry::NodeUp(node, world.schedulers[node as usize].life));
+                world.log.append(Entry::NodeUp(node, world.schedulers[node as usize].boot));
             }
             Action::NodeRestarts(node) => {
                 world.spent.node_restarts += 1;
@@ -262,11 +262,11 @@ impl Protocol {
             }
             Action::BackendDown(which) => {
                 world.spent.backend_downs += 1;
-                let life = backend(world.log.head(), which).map_or(0, |b| (b.boot.get() - 1) as u8);
-                world.log.append(Entry::BackendDown(which, life));
+                let boot = backend(world.log.head(), which).map_or(0, |b| (b.boot.get() - 1) as u8);
+                world.log.append(Entry::BackendDown(which, boot));
             }
             Action::BackendReturns(which) => {
-                world.log.append(Entry::BackendUp(which, world.backends[which as usize].life));
+                world.log.append(Entry::BackendUp(which, world.backends[which as usize].boot));
             }
             Action::BackendRestarts(which) => {
                 world.spent.backend_restarts += 1;

@@ -27,8 +27,8 @@ pub enum Mutation {
     RedriveWithoutAsking,
     /// A second result is delivered too.
     EveryResultCounts,
-    /// A frontend takes results that were meant for its former life.
-    ResultsOfFormerLives,
+    /// A frontend takes results that were meant for its former boot.
+    ResultsOfFormerBoots,
     /// A scheduler that restarts fast goes on leading what it led, with an empty memory.
     FastRestartInherits,
     /// A read is answered from what the replica has applied, without the read index.
@@ -50,7 +50,7 @@ impl Mutation {
         Self::RestartWithoutRegistration,
         Self::RedriveWithoutAsking,
         Self::EveryResultCounts,
-        Self::ResultsOfFormerLives,
+        Self::ResultsOfFormerBoots,
         Self::FastRestartInherits,
         Self::ReadWithoutIndex,
     ];

@@ -8,7 +8,7 @@ use crate::mutation::Mutation;
 pub struct Scope {
     /// Backends, at most [`BACKENDS`](crate::BACKENDS).
     pub backends: u8,
-    /// Requests of each life of the frontend.
+    /// Requests of each boot of the frontend.
     pub requests: u8,
     /// Schedulers declared down, rightly or not.
     pub node_downs: u8,

@@ -7,12 +7,12 @@ use crate::broken::Broken;
 use crate::frontend::Frontend;
 use crate::leader::Scheduler;
 use crate::log::Log;
-use crate::{BACKENDS, Life, NODES, Scope};
+use crate::{BACKENDS, Boot, NODES, Scope};
 
-/// A request: a life of the frontend and the number it gave.
+/// A request: a boot of the frontend and the number it gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Request {
-    pub(crate) life: Life,
+    pub(crate) boot: Boot,
     pub(crate) number: u8,
 }
 
@@ -38,22 +38,22 @@ pub(crate) enum ToBackend {
 /// Backend to leader.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ToLeader {
-    Welcome { life: Life },
-    Sealed { life: Life, promised: u64, in_flight: Vec<Request>, finished: Vec<Request> },
+    Welcome { boot: Boot },
+    Sealed { boot: Boot, promised: u64, in_flight: Vec<Request>, finished: Vec<Request> },
     Done { sequence: u8 },
     Refused { sequence: u8, fenced: bool },
 }
 
-/// An execute link from one lead to one life of a backend.
+/// An execute link from one lead to one boot of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Connection {
     pub(crate) id: u8,
     pub(crate) node: u8,
     pub(crate) backend: u8,
-    /// The life that accepted it.
-    pub(crate) life: Life,
-    /// The life that the leader means.
-    pub(crate) expected: Life,
+    /// The boot that accepted it.
+    pub(crate) boot: Boot,
+    /// The boot that the leader means.
+    pub(crate) expected: Boot,
     /// Log index of the leader's assignment.
     pub(crate) since: u8,
     /// Observer: log index that granted the GPU to the lead; the truth about who is later, whatever the token says.
@@ -112,7 +112,7 @@ pub struct World {
     /// A read under way: the replica that serves it, and what had been agreed on when it began.
     pub(crate) read: Option<(u8, u8)>,
     /// Observer: the leaders by token.
-    pub(crate) led: Vec<(u64, u8, Life)>,
+    pub(crate) led: Vec<(u64, u8, Boot)>,
     pub(crate) spent: Spent,
     /// Something that the model is meant to reach: a request announced again was answered, two leads gave orders.
     pub(crate) redriven_answered: bool,

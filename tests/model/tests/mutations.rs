@@ -47,7 +47,7 @@ found! {
         RestartWithoutRegistration in Scope { backend_restarts: 1, ..TWO_REQUESTS } => OldLeadObeyed;
     redrive_without_asking: RedriveWithoutAsking in TAKE_OVER => RunAgainThoughKnown;
     every_result_counts: EveryResultCounts in Scope { doubles: 1, ..ONE_GPU } => TwoOutcomes;
-    results_of_former_lives: ResultsOfFormerLives in Scope { frontend_restarts: 1, ..ONE_GPU } => ForeignAnswer;
+    results_of_former_boots: ResultsOfFormerBoots in Scope { frontend_restarts: 1, ..ONE_GPU } => ForeignAnswer;
     fast_restart_inherits: FastRestartInherits in Scope { node_restarts: 1, ..ONE_GPU } => TokenLedTwice;
     read_without_index: ReadWithoutIndex in Scope { reads: 1, ..TAKE_OVER } => StaleRead;
 }

@@ -70,7 +70,7 @@ pub(crate) struct Cluster {
     pub(crate) links: Links,
     pub(crate) replicas: Rc<RefCell<HostedReplicas>>,
     pub(crate) plants: Plants,
-    lives: Rc<RefCell<u64>>,
+    boots: Rc<RefCell<u64>>,
     pub(crate) observed: Rc<RefCell<BTreeMap<&'static str, Observed>>>,
     /// What the operator is to do, in this order.
     pub(crate) jobs: Rc<RefCell<VecDeque<Job>>>,
@@ -98,7 +98,7 @@ impl Cluster {
             links: Links::default(),
             replicas: Rc::new(RefCell::new(replicas)),
             plants,
-            lives: Rc::default(),
+            boots: Rc::default(),
             observed: Rc::default(),
             jobs: Rc::default(),
             obeyed: Rc::default(),
@@ -112,9 +112,9 @@ impl Cluster {
 
     /// A fresh boot id.
     pub(crate) fn fresh_boot(&self) -> u64 {
-        let mut lives = self.lives.borrow_mut();
-        *lives += 1;
-        *lives
+        let mut boots = self.boots.borrow_mut();
+        *boots += 1;
+        *boots
     }
 
     /// Control addresses, for clients.

@@ -298,7 +298,7 @@ impl Faults {
         }
     }
 
-    /// Ends a host's life, and lets it begin another one later.
+    /// Ends a host, and has it start again later.
     fn stop(&mut self, now: Duration, sim: &mut Sim<'_>, name: &'static str) {
         if self.down.contains(&name) {
             return;

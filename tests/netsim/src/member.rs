@@ -19,7 +19,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// One boot of a backend; ends with its host.
 pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> turmoil::Result {
     let boot = cluster.fresh_boot();
-    cluster.trace.note(format_args!("{name} starts as life {boot}"));
+    cluster.trace.note(format_args!("{name} starts as boot {boot}"));
     let client = ControlClient::new(&cluster.links.net(name), &Cluster::control_addrs())?;
     let reply = until_registered(|| register_backend(&client, name, boot)).await;
     cluster.trace.note(format_args!("{name} is backend {} with token {}", reply.backend, reply.token));
@@ -41,7 +41,7 @@ pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> tur
 /// One boot of a frontend; ends with its host.
 pub(crate) async fn live_as_frontend(cluster: Cluster, name: &'static str) -> turmoil::Result {
     let boot = cluster.fresh_boot();
-    cluster.trace.note(format_args!("{name} starts as life {boot}"));
+    cluster.trace.note(format_args!("{name} starts as boot {boot}"));
     let client = ControlClient::new(&cluster.links.net(name), &Cluster::control_addrs())?;
     let reply = until_registered(|| register_frontend(&client, name, boot)).await;
     cluster.trace.note(format_args!("{name} is frontend {}", reply.frontend));

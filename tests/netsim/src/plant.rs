@@ -29,7 +29,7 @@ pub(crate) enum Plant {
     /// A replica that has less than it acknowledged to its leader takes part all the same.
     ForgottenUnnoticed,
     /// No replica asks whether others know a later boot of it.
-    LivesUnasked,
+    BootsUnasked,
     /// Replicas with an empty disk found a group whatever the others say.
     FoundsUnasked,
     /// Replicas with an empty disk join a group by the word of anyone who has a log.
@@ -54,7 +54,7 @@ impl Plant {
             Self::ReadsWithoutQuorum => plant(Bug::ReadsWithoutQuorum),
             Self::TicksStayOff => plant(Bug::TicksStayOff),
             Self::ForgottenUnnoticed => plant(Bug::ForgottenUnnoticed),
-            Self::LivesUnasked => plant(Bug::LivesUnasked),
+            Self::BootsUnasked => plant(Bug::BootsUnasked),
             Self::FoundsUnasked => plant(Bug::FoundsUnasked),
             Self::JoinsUnasked => plant(Bug::JoinsUnasked),
         }

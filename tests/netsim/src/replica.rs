@@ -23,7 +23,7 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str) -> turmoil::Resul
     // A spare machine is up, and has no listener.
     let Some(hosted) = hosted else { return std::future::pending().await };
     let boot = cluster.fresh_boot();
-    cluster.trace.note(format_args!("{name} starts as {} in life {boot}", hosted.id));
+    cluster.trace.note(format_args!("{name} starts as {} in boot {boot}", hosted.id));
     let listeners = Listeners {
         control: cluster.links.listen(name, CONTROL_PORT).await?,
         heartbeat: HeartbeatListener::Tasks(cluster.links.listen(name, HEARTBEAT_PORT).await?),

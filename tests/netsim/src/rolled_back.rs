@@ -16,10 +16,10 @@ use crate::simulation::Simulation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copy {
     /// From between two boots: others name a boot that it does not know.
-    BetweenLives,
+    BetweenBoots,
     /// From the last boot of the replica, as by a snapshot of the running machine: its leader knows what it
     /// acknowledged.
-    OfTheLife,
+    OfTheBoot,
 }
 
 /// Entries that leader and replica agree on after the copy, some of them operators'.
@@ -41,11 +41,11 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64, copy: Copy) -> Result
     let order = usize::from(seed.is_multiple_of(2));
     let (victim, other) = (followers[order], followers[1 - order]);
 
-    if copy == Copy::BetweenLives {
+    if copy == Copy::BetweenBoots {
         simulation.kill(victim)?;
     }
     let copied = Copied::of(simulation, victim)?;
-    if copy == Copy::BetweenLives {
+    if copy == Copy::BetweenBoots {
         simulation.start(victim);
         simulation.until_it_serves(|_| {})?;
     }

@@ -27,7 +27,7 @@ pub(crate) enum Story {
     /// A replica comes back over a copy of its disk from between two of its boots, while another one is down.
     RolledBack,
     /// A replica comes back so, with a copy from its last boot.
-    RolledBackLife,
+    RolledBackBoot,
     /// Two of three replicas lose their disks while all are down.
     WipedFounders,
     /// One of three loses its disk, one was down from the beginning, and the third, which alone knows all, is down.
@@ -44,9 +44,9 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
         Story::Stale => (stale_leader::tell(&mut simulation), "stale-leader"),
         Story::HungLead => (hung_lead::tell(&mut simulation), "hung-lead"),
-        Story::RolledBack => (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::BetweenLives), "rolled-back"),
-        Story::RolledBackLife => {
-            (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheLife), "rolled-back-life")
+        Story::RolledBack => (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::BetweenBoots), "rolled-back"),
+        Story::RolledBackBoot => {
+            (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheBoot), "rolled-back-boot")
         }
         Story::LaggingSurvivor => (lagging_survivor::tell(&mut simulation, seed), "lagging-survivor"),
         Story::WipedFounders => (wiped_founders::tell(&mut simulation, seed), "wiped-founders"),

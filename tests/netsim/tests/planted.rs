@@ -83,12 +83,12 @@ fn followers_that_believe_old_words_over_a_link_that_hardly_moves() {
 
 #[test]
 fn a_replica_that_has_forgotten_what_it_acknowledged_and_votes() {
-    found(&["story", "rolled-back-life", "--seed", "1", "--plant", "forgotten-unnoticed"], "C6: ");
+    found(&["story", "rolled-back-boot", "--seed", "1", "--plant", "forgotten-unnoticed"], "C6: ");
 }
 
 #[test]
 fn a_replica_over_an_older_copy_that_neither_asks_nor_is_told() {
-    let both = ["--plant", "lives-unasked", "--plant", "forgotten-unnoticed"];
+    let both = ["--plant", "boots-unasked", "--plant", "forgotten-unnoticed"];
     found(&[&["story", "rolled-back", "--seed", "1"], &both[..]].concat(), "C6: ");
 }
 
@@ -106,7 +106,7 @@ fn an_empty_disk_that_joins_by_the_word_of_one_that_was_left_behind() {
 /// Over a copy from between two boots either sign is enough by itself.
 #[test]
 fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {
-    for plant in ["lives-unasked", "forgotten-unnoticed"] {
+    for plant in ["boots-unasked", "forgotten-unnoticed"] {
         let output = netsim(&["story", "rolled-back", "--seed", "1", "--plant", plant]);
         assert!(output.status.success(), "with {plant}");
     }

@@ -54,8 +54,8 @@ fn a_replica_over_an_older_copy_of_its_disk_ends_and_helps_nobody_to_forget() {
 
 /// Nor over a copy from its last boot, which only its leader can recognise.
 #[test]
-fn a_replica_over_a_copy_of_its_life_is_told_by_the_leader() {
-    told_by_seeds("rolled-back-life");
+fn a_replica_over_a_copy_of_its_boot_is_told_by_the_leader() {
+    told_by_seeds("rolled-back-boot");
 }
 
 /// Two disks are lost while all replicas are down: no empty group beside the state of the third.

@@ -34,7 +34,7 @@ impl ClusterState {
             }
             if backend.previous_boot == Some(*boot) {
                 let (what, name) = (WHAT.into(), name.clone());
-                return Err(Refusal::StaleLife { what, name, named: *boot, current: backend.boot });
+                return Err(Refusal::StaleBoot { what, name, named: *boot, current: backend.boot });
             }
         }
         self.check_room(known, registration)?;
@@ -53,7 +53,7 @@ impl ClusterState {
         let load_bytes_per_s = known.map_or(0, |(_, backend)| backend.load_bytes_per_s);
         let subcluster = target.unwrap_or_else(|| self.create_subcluster(index, registration, effects));
         let moved = previous.as_ref().and_then(|(id, old)| Some((*id, old.moving?, old.boot)));
-        let moving = moved.filter(|&(.., life)| life == *boot).map(|(_, moving, _)| moving);
+        let moving = moved.filter(|&(.., moved_boot)| moved_boot == *boot).map(|(_, moving, _)| moving);
         let (backend, previous_boot, old_gpus, standing) = match previous {
             Some((id, old)) if old.boot == *boot => (id, old.previous_boot, old.gpus, old.standing),
             Some((id, old)) => {
@@ -88,8 +88,8 @@ impl ClusterState {
         let reply = backend_reply(backend, &entry);
         self.backends.insert(backend, entry);
         // A new boot has nothing to finish in the old sub-cluster.
-        if let Some((_, moving, life)) = moved
-            && life != *boot
+        if let Some((_, moving, moved_boot)) = moved
+            && moved_boot != *boot
         {
             self.move_ended_by_restart(index, backend, moving, effects);
         }
@@ -106,7 +106,7 @@ impl ClusterState {
         let entry = self.backends.get_mut(&backend).ok_or(Refusal::UnknownBackend { backend })?;
         if entry.boot != boot {
             let (what, name) = (WHAT.into(), entry.name.clone());
-            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current: entry.boot });
         }
         if entry.up() {
             entry.down_since = Some(index);

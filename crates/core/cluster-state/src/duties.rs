@@ -33,7 +33,7 @@ impl ClusterState {
     }
 
     pub(crate) fn leave(&mut self, member: Member, boot: BootId, effects: &mut Vec<Effect>) -> Outcome {
-        let stale = |name: String, current| Refusal::StaleLife { what: "process".into(), name, named: boot, current };
+        let stale = |name: String, current| Refusal::StaleBoot { what: "process".into(), name, named: boot, current };
         if let Member::Scheduler(id) = member {
             let node = self.nodes.get_mut(&id).ok_or(Refusal::UnknownNode { node: id })?;
             if node.boot != boot {
@@ -68,7 +68,7 @@ impl ClusterState {
         let (_, current) = self.standing(member)?;
         if current != boot {
             let (what, name) = ("process".into(), member.to_string());
-            return Err(Refusal::StaleLife { what, name, named: boot, current });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current });
         }
         if let Member::Backend(id) = member
             && self.backends.get(&id).is_some_and(|b| b.moving.is_some_and(|moving| moving.retiring.is_some()))

@@ -62,7 +62,7 @@ impl ClusterState {
         let entry = self.backends.get(&backend).ok_or(Refusal::UnknownBackend { backend })?;
         if entry.boot != boot {
             let (what, name) = ("backend".into(), entry.name.clone());
-            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current: entry.boot });
         }
         let model = self.models.get(&id).ok_or(Refusal::UnknownModel { model: id })?;
         if !entry.homes().iter().flatten().any(|&home| model.is_held_by(home)) {

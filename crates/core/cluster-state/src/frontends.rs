@@ -19,7 +19,7 @@ impl ClusterState {
     ) -> Outcome {
         let FrontendRegistration { name, boot, data_addr, console_addr } = registration;
         let boot = *boot;
-        let life = |previous_boot, standing| Frontend {
+        let new_entry = |previous_boot, standing| Frontend {
             name: name.clone(),
             boot,
             previous_boot,
@@ -35,7 +35,7 @@ impl ClusterState {
                 }
                 self.last.frontend += 1;
                 let id = FrontendId::new(self.last.frontend);
-                self.frontends.insert(id, life(None, Standing::default()));
+                self.frontends.insert(id, new_entry(None, Standing::default()));
                 id
             }
             Some((&id, entry)) if entry.boot == boot => {
@@ -46,10 +46,10 @@ impl ClusterState {
             }
             Some((_, entry)) if entry.previous_boot == Some(boot) => {
                 let name = name.clone();
-                return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
+                return Err(Refusal::StaleBoot { what: WHAT.into(), name, named: boot, current: entry.boot });
             }
             Some((&id, entry)) => {
-                *entry = life(Some(entry.boot), entry.standing.reborn());
+                *entry = new_entry(Some(entry.boot), entry.standing.reborn());
                 id
             }
         };
@@ -73,7 +73,7 @@ impl ClusterState {
         let entry = self.frontends.get(&frontend).ok_or(Refusal::UnknownFrontend { frontend })?;
         if entry.boot != boot {
             let (what, name) = (WHAT.into(), entry.name.clone());
-            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current: entry.boot });
         }
         self.forget(frontend, effects);
         Ok(Reply::Done)
@@ -137,7 +137,7 @@ mod tests {
         // The Raft leader frees a slot, too, for the boot that it names.
         let (silent, other) = (FrontendId::new(9), BootId::new(2));
         let stale = state.apply(7, &Command::ForgetFrontend { frontend: silent, boot: other }).outcome;
-        assert!(matches!(stale, Err(Refusal::StaleLife { .. })), "{stale:?}");
+        assert!(matches!(stale, Err(Refusal::StaleBoot { .. })), "{stale:?}");
         assert!(state.apply(8, &Command::ForgetFrontend { frontend: silent, boot }).outcome.is_ok());
         assert!(state.apply(9, &registration("another")).outcome.is_ok());
         let again = state.apply(10, &Command::ForgetFrontend { frontend: silent, boot }).outcome;

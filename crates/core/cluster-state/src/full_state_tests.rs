@@ -74,10 +74,10 @@ fn node(number: usize) -> Command {
     })
 }
 
-fn backend(number: usize, life: u64, subcluster: usize, gpus: usize) -> Command {
+fn backend(number: usize, boot: u64, subcluster: usize, gpus: usize) -> Command {
     Command::RegisterBackend(BackendRegistration {
         name: name("backend", number),
-        boot: BootId::new(life),
+        boot: BootId::new(boot),
         exec_addr: address(number),
         subcluster: name("pool", subcluster),
         executor: name("executor", 0),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! BeginHandover ─▶ the successor dials all backends ─▶ CompleteHandover ─▶ it seals, frontends follow, the old one is fenced
-//!        └──────────────── CancelHandover, or an end of either's life ────────▶ the leader stays, or is replaced
+//!        └──────────────── CancelHandover, or an end of either's boot ────────▶ the leader stays, or is replaced
 //! ```
 //!
 //! Until the hand-over is complete nothing changes for anybody: the leader leads, under its token.
@@ -45,7 +45,7 @@ impl ClusterState {
         let node = self.nodes.get(&to).ok_or(Refusal::UnknownNode { node: to })?;
         if node.boot != boot {
             let (what, name) = ("scheduler".into(), to.to_string());
-            return Err(Refusal::StaleLife { what, name, named: boot, current: node.boot });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current: node.boot });
         }
         let from = entry.leader.map(|l| l.node);
         if !able || !node.takes_leads() || from == Some(to) {

@@ -123,7 +123,7 @@ impl ClusterState {
         let entry = self.backends.get(&backend).ok_or(Refusal::UnknownBackend { backend })?;
         if entry.boot != boot {
             let (what, name) = ("backend".into(), entry.name.clone());
-            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current: entry.boot });
         }
         let holders: usize = self.models.values().map(|m| m.holders.len()).sum();
         let model = self.models.get_mut(&id).ok_or(Refusal::UnknownModel { model: id })?;

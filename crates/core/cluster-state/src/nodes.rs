@@ -26,7 +26,7 @@ impl ClusterState {
             return Err(Refusal::NodeRemoved { node });
         }
         let known = self.nodes.len();
-        let life = |duty, previous_boot| Node {
+        let new_entry = |duty, previous_boot| Node {
             boot,
             previous_boot,
             up: true,
@@ -42,7 +42,7 @@ impl ClusterState {
                 return Err(Refusal::Limit { what: "scheduler replicas".into(), max: NODES_MAX as u64 });
             }
             None => {
-                self.nodes.insert(node, life(Duty::Serving, None));
+                self.nodes.insert(node, new_entry(Duty::Serving, None));
             }
             Some(entry) if entry.disk != *disk => return Err(Refusal::DiskLost { node }),
             Some(entry) if entry.boot == boot => {
@@ -57,14 +57,14 @@ impl ClusterState {
             }
             Some(entry) if entry.previous_boot == Some(boot) => {
                 let name = node.to_string();
-                return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
+                return Err(Refusal::StaleBoot { what: WHAT.into(), name, named: boot, current: entry.boot });
             }
             Some(entry) => {
                 // A fast restart must not keep leadership without its memory: the old boot ends here.
                 if entry.up {
                     effects.push(Effect::NodeDown { node, boot: entry.boot });
                 }
-                *entry = life(entry.duty, Some(entry.boot));
+                *entry = new_entry(entry.duty, Some(entry.boot));
                 // Its program may be another one.
                 self.policies_known.remove(&node);
                 preference.last_choice = Some(node);
@@ -86,7 +86,7 @@ impl ClusterState {
         let entry = self.nodes.get_mut(&node).ok_or(Refusal::UnknownNode { node })?;
         if entry.boot != boot {
             let name = node.to_string();
-            return Err(Refusal::StaleLife { what: WHAT.into(), name, named: boot, current: entry.boot });
+            return Err(Refusal::StaleBoot { what: WHAT.into(), name, named: boot, current: entry.boot });
         }
         if !entry.up {
             return Ok(Reply::Done);

@@ -59,7 +59,7 @@ impl ClusterState {
         let entry = self.nodes.get(&node).ok_or(Refusal::UnknownNode { node })?;
         if entry.boot != boot {
             let (what, name) = ("scheduler".into(), node.to_string());
-            return Err(Refusal::StaleLife { what, name, named: boot, current: entry.boot });
+            return Err(Refusal::StaleBoot { what, name, named: boot, current: entry.boot });
         }
         if self.policies_known.get(&node).is_none_or(|known| known != names) {
             self.policies_known.insert(node, names.to_vec());

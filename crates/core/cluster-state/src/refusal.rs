@@ -39,7 +39,7 @@ pub enum Refusal {
         max: u64,
     },
     /// A boot that is registered registers with different properties.
-    #[error("{what} `{name}` is registered in the same life ({boot}) with other properties; restart it to change them")]
+    #[error("{what} `{name}` is registered in the same boot ({boot}) with other properties; restart it to change them")]
     Changed {
         /// Kind of process.
         what: String,
@@ -49,8 +49,8 @@ pub enum Refusal {
         boot: BootId,
     },
     /// The boot is outdated: a newer one has replaced it.
-    #[error("{what} `{name}` lives as {current} now; {named} is over. Two processes may have the same name")]
-    StaleLife {
+    #[error("{what} `{name}` runs in boot {current} now; boot {named} is over. Two processes may have the same name")]
+    StaleBoot {
         /// Kind of process.
         what: String,
         /// Its name.

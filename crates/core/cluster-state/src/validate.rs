@@ -38,7 +38,7 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
             address("beat_addr", &r.beat_addr)?;
             if r.disk == 0 { Err(invalid("disk", "0; expected the number of the replica's disk")) } else { Ok(()) }
         }
-        Command::NodeDown { node: id, boot: life, .. } => node(*id).and(boot(*life)),
+        Command::NodeDown { node: id, boot: boot_id, .. } => node(*id).and(boot(*boot_id)),
         Command::RegisterBackend(r) => {
             name("name", &r.name)?;
             boot(r.boot)?;
@@ -48,38 +48,38 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
             count("gpus", r.gpus.len(), 1..=GPUS_PER_BACKEND_MAX)?;
             r.gpus.iter().try_for_each(|gpu| name("gpus.kind", &gpu.kind))
         }
-        Command::BackendDown { boot: life, .. } => boot(*life),
+        Command::BackendDown { boot: boot_id, .. } => boot(*boot_id),
         Command::RegisterFrontend(r) => {
             name("name", &r.name)?;
             boot(r.boot)?;
             address("data_addr", &r.data_addr)?;
             address("console_addr", &r.console_addr)
         }
-        Command::ReportModel { boot: life, state, .. } => {
-            boot(*life)?;
+        Command::ReportModel { boot: boot_id, state, .. } => {
+            boot(*boot_id)?;
             match state {
                 HolderState::Ready => Ok(()),
                 HolderState::Failed(error) => text("error", error, 0..=ERROR_BYTES_MAX),
             }
         }
         Command::CancelHandover { .. } => Ok(()),
-        Command::Leave { boot: life, .. }
-        | Command::ReportDrained { boot: life, .. }
-        | Command::ForgetFrontend { boot: life, .. } => boot(*life),
-        Command::BeginHandover { to: id, boot: life, .. }
-        | Command::CompleteHandover { node: id, boot: life, .. }
-        | Command::CedeLead { node: id, boot: life, .. }
-        | Command::PolicyFailed { node: id, boot: life, .. } => node(*id).and(boot(*life)),
-        Command::KnowPolicies { node: id, boot: life, names } => {
-            node(*id).and(boot(*life))?;
+        Command::Leave { boot: boot_id, .. }
+        | Command::ReportDrained { boot: boot_id, .. }
+        | Command::ForgetFrontend { boot: boot_id, .. } => boot(*boot_id),
+        Command::BeginHandover { to: id, boot: boot_id, .. }
+        | Command::CompleteHandover { node: id, boot: boot_id, .. }
+        | Command::CedeLead { node: id, boot: boot_id, .. }
+        | Command::PolicyFailed { node: id, boot: boot_id, .. } => node(*id).and(boot(*boot_id)),
+        Command::KnowPolicies { node: id, boot: boot_id, names } => {
+            node(*id).and(boot(*boot_id))?;
             count("names", names.len(), 0..=POLICIES_KNOWN_MAX)?;
             match names.iter().find(|name| !is_policy_name(name)) {
                 Some(name) => Err(invalid("names", &format!("{name:?}; expected names of policies"))),
                 None => Ok(()),
             }
         }
-        Command::ReportCuts { boot: life, cuts, .. } => {
-            boot(*life)?;
+        Command::ReportCuts { boot: boot_id, cuts, .. } => {
+            boot(*boot_id)?;
             count("cuts", cuts.len(), 0..=MODEL_CUTS_MAX)?;
             match cuts.iter().collect::<BTreeSet<_>>().len() == cuts.len() {
                 true => Ok(()),
@@ -179,5 +179,5 @@ fn node(node: NodeId) -> Result<(), InvalidField> {
 }
 
 fn boot(boot: BootId) -> Result<(), InvalidField> {
-    if boot.get() == 0 { Err(invalid("boot_id", "0; expected the fresh number of a life")) } else { Ok(()) }
+    if boot.get() == 0 { Err(invalid("boot_id", "0; expected the fresh number of a boot")) } else { Ok(()) }
 }

@@ -27,7 +27,7 @@ fn bound(gpu: u32, token: u64) -> Effect {
 }
 
 #[test]
-fn a_backend_keeps_its_ids_over_restarts_and_every_life_has_new_bindings() {
+fn a_backend_keeps_its_ids_over_restarts_and_every_boot_has_new_bindings() {
     let mut scene = Scene::default();
     scene.done(&node(1, 10));
     let up = |boot| Effect::BackendUp { backend: BackendId::new(1), name: "a".into(), boot: BootId::new(boot) };
@@ -53,9 +53,9 @@ fn a_backend_keeps_its_ids_over_restarts_and_every_life_has_new_bindings() {
     assert_eq!(effects, [up(6), bound(1, 4), bound(3, 4), Effect::GpuReleased { gpu: GpuId::new(2) }]);
 
     let named = scene.refused(&backend("a", 5, "s", &["cpu", "cpu"]));
-    assert!(matches!(named, Refusal::StaleLife { named, .. } if named == BootId::new(5)), "{named}");
+    assert!(matches!(named, Refusal::StaleBoot { named, .. } if named == BootId::new(5)), "{named}");
     let changed = scene.refused(&backend("a", 6, "s", &["cpu"]));
-    assert!(matches!(changed, Refusal::Changed { .. }), "a life does not change its GPUs: {changed}");
+    assert!(matches!(changed, Refusal::Changed { .. }), "a boot does not change its GPUs: {changed}");
 }
 
 #[test]
@@ -73,11 +73,11 @@ fn a_backend_declared_down_in_error_comes_back_under_new_bindings() {
     let state = &scene.state;
     assert!(state.backends()[&BackendId::new(1)].up());
     assert_eq!(state.gpus_of(SUBCLUSTER).next().unwrap().binding, Token::new(scene.index));
-    assert_eq!(state.models()[&ModelId::new(1)].holders.len(), 1, "the same life still holds its models");
+    assert_eq!(state.models()[&ModelId::new(1)].holders.len(), 1, "the same boot still holds its models");
 
     scene.done(&backend("a", 6, "s", &["cpu"]));
-    assert_eq!(scene.state.models()[&ModelId::new(1)].holders.len(), 0, "a new life has loaded nothing");
-    assert!(matches!(scene.refused(&backend_down(1, 5)), Refusal::StaleLife { .. }));
+    assert_eq!(scene.state.models()[&ModelId::new(1)].holders.len(), 0, "a new boot has loaded nothing");
+    assert!(matches!(scene.refused(&backend_down(1, 5)), Refusal::StaleBoot { .. }));
     assert!(matches!(scene.refused(&backend_down(7, 5)), Refusal::UnknownBackend { .. }));
 }
 
@@ -102,7 +102,7 @@ fn a_frontend_keeps_its_id_over_restarts() {
     assert_eq!(scene.apply(&frontend("f", 1)), (reply.clone(), vec![]));
     assert_eq!(scene.apply(&frontend("f", 2)).0, reply);
     assert_eq!(scene.state.frontends()[&FrontendId::new(1)].boot, BootId::new(2));
-    assert!(matches!(scene.refused(&frontend("f", 1)), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&frontend("f", 1)), Refusal::StaleBoot { .. }));
     assert_eq!(scene.apply(&frontend("g", 1)).0, Ok(Reply::Frontend { frontend: FrontendId::new(2) }));
     assert_eq!(scene.state.epoch(), Epoch::default(), "frontends are no part of the plan");
 }
@@ -131,7 +131,7 @@ fn a_model_is_loaded_reported_and_unloaded() {
         assert_eq!(effects, [reported]);
         assert_eq!(scene.done(&report(1, 1, 5, state)), []);
     }
-    assert!(matches!(scene.refused(&report(1, 1, 4, HolderState::Ready)), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&report(1, 1, 4, HolderState::Ready)), Refusal::StaleBoot { .. }));
     assert!(matches!(scene.refused(&report(2, 1, 5, HolderState::Ready)), Refusal::UnknownModel { .. }));
     assert!(matches!(scene.refused(&report(1, 2, 5, HolderState::Ready)), Refusal::UnknownBackend { .. }));
     scene.done(&backend("b", 5, "elsewhere", &["cpu"]));

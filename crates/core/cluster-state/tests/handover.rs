@@ -75,14 +75,14 @@ fn a_handover_is_refused_where_it_makes_no_sense() {
     let over = Refusal::AssignmentOver { subcluster: S, named: Token::new(3), current: Token::new(4) };
     assert_eq!(scene.refused(&begin(3, 2, 20)), over);
     assert_eq!(scene.refused(&begin(4, 1, 10)), Refusal::CannotSucceed { subcluster: S, node: NodeId::new(1) });
-    assert!(matches!(scene.refused(&begin(4, 2, 21)), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&begin(4, 2, 21)), Refusal::StaleBoot { .. }));
     scene.done(&duty(scheduler(2), Duty::Cordoned));
     assert_eq!(scene.refused(&begin(4, 2, 20)), Refusal::CannotSucceed { subcluster: S, node: NodeId::new(2) });
     scene.done(&begin(4, 3, 30));
     scene.done(&duty(scheduler(2), Duty::Serving));
     assert_eq!(scene.refused(&begin(4, 2, 20)), Refusal::HandoverUnderWay { subcluster: S });
-    let other_life = Refusal::HandoverOver { subcluster: S, since: scene.index - 2 };
-    assert_eq!(scene.refused(&complete(scene.index - 2, 3, 31)), other_life);
+    let other_boot = Refusal::HandoverOver { subcluster: S, since: scene.index - 2 };
+    assert_eq!(scene.refused(&complete(scene.index - 2, 3, 31)), other_boot);
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn a_draining_replica_gives_everything_away_and_gets_nothing() {
 }
 
 #[test]
-fn a_life_that_leaves_gives_everything_away_and_the_next_one_serves() {
+fn a_boot_that_leaves_gives_everything_away_and_the_next_one_serves() {
     let mut scene = one_subcluster();
     scene.done(&Command::Leave { member: scheduler(1), boot: BootId::new(10) });
     assert_eq!(settle(&mut scene, |s| s.state.next_drain(None, &|_| false)), [(1, 2)]);
     let stale = Command::Leave { member: scheduler(1), boot: BootId::new(9) };
-    assert!(matches!(scene.refused(&stale), Refusal::StaleLife { .. }));
+    assert!(matches!(scene.refused(&stale), Refusal::StaleBoot { .. }));
     scene.done(&node(1, 11));
     assert!(scene.state.nodes()[&NodeId::new(1)].takes_leads());
 }
@@ -198,7 +198,7 @@ fn a_leader_that_cannot_decide_is_replaced_at_once() {
 }
 
 #[test]
-fn a_backend_is_drained_by_its_own_word_and_serves_again_in_a_new_life() {
+fn a_backend_is_drained_by_its_own_word_and_serves_again_in_a_new_boot() {
     let mut scene = one_subcluster();
     let (member, boot) = (Member::Backend(BackendId::new(1)), BootId::new(1));
     let drained = Command::ReportDrained { member, boot };

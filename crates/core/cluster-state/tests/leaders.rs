@@ -63,7 +63,7 @@ fn one_entry_rehomes_everything_a_dead_replica_led() {
 }
 
 #[test]
-fn a_new_life_never_inherits_what_the_old_one_led() {
+fn a_new_boot_never_inherits_what_the_old_one_led() {
     let mut scene = Scene::with_three_nodes();
     scene.done(&backend("a", 1, "s", &["cpu"]));
     assert_eq!(scene.leadership("s"), (Some(1), 4, vec![2, 3]));
@@ -85,7 +85,7 @@ fn with_two_alive_the_one_to_avoid_leads_rather_than_the_one_that_just_restarted
 }
 
 #[test]
-fn a_lonely_replica_leads_again_in_its_new_life_with_a_new_token() {
+fn a_lonely_replica_leads_again_in_its_new_boot_with_a_new_token() {
     let mut scene = Scene::default();
     scene.done(&node(1, 10));
     scene.done(&backend("a", 1, "s", &["cpu"]));
@@ -107,20 +107,20 @@ fn a_subcluster_without_leader_gets_the_first_replica_that_registers() {
     let effects = scene.done(&node_down(2, 20));
     assert_eq!(effects, [down(2, 20), led(1, "s", None, 3)]);
     let effects = scene.done(&node(2, 20));
-    assert_eq!(effects, [up(2, 20), led(1, "s", Some(2), 4)], "the same life, but a new token");
+    assert_eq!(effects, [up(2, 20), led(1, "s", Some(2), 4)], "the same boot, but a new token");
 }
 
 #[test]
-fn a_life_that_is_over_cannot_come_back_or_be_ended_again() {
+fn a_boot_that_is_over_cannot_come_back_or_be_ended_again() {
     let mut scene = Scene::with_three_nodes();
     scene.done(&node(1, 11));
-    let stale = Refusal::StaleLife {
+    let stale = Refusal::StaleBoot {
         what: "scheduler".into(),
         name: "n1".into(),
         named: BootId::new(10),
         current: BootId::new(11),
     };
-    assert_eq!(scene.refused(&node(1, 10)), stale, "a late message of the old life");
-    assert_eq!(scene.refused(&node_down(1, 10)), stale, "a late suspicion of the old life");
+    assert_eq!(scene.refused(&node(1, 10)), stale, "a late message of the old boot");
+    assert_eq!(scene.refused(&node_down(1, 10)), stale, "a late suspicion of the old boot");
     assert_eq!(scene.refused(&node_down(9, 10)), Refusal::UnknownNode { node: NodeId::new(9) });
 }

@@ -95,7 +95,7 @@ fn only_who_knows_the_policy_leads_and_who_restarts_tells_again() {
     let token = Token::new(scene.leadership("s").1);
     let to_one = Command::BeginHandover { subcluster: SUBCLUSTER, token, to: NodeId::new(1), boot: BootId::new(10) };
     assert!(scene.refused(&to_one).to_string().contains("does not know its policy"));
-    assert!(scene.refused(&knows(3, 31, &["house"])).to_string().contains("lives as"), "another boot");
+    assert!(scene.refused(&knows(3, 31, &["house"])).to_string().contains("runs in boot"), "another boot");
     scene.done(&knows(2, 20, &["house", "yard"]));
     scene.done(&node_down(3, 30));
     assert_eq!(scene.leadership("s").0, Some(2));

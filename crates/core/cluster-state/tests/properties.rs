@@ -32,7 +32,7 @@ fn loaded(id: u64, name: &str, subcluster: &str, kinds: &[&str]) -> Command {
     Command::Operate(operation(id, Action::LoadModel(spec)))
 }
 
-/// Few names and few lives, so that commands meet each other.
+/// Few names and few boots, so that commands meet each other.
 fn any_command() -> impl Strategy<Value = Command> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let subcluster = || prop::sample::select(vec!["left", "right"]);

@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpu_that_comes_back_with_a_new_life_is_judged_anew() {
+    fn a_gpu_that_comes_back_with_a_new_boot_is_judged_anew() {
         let mut scene = Scene::new();
         let _ = scene.pass(100, 1.0, 1.0);
         assert_eq!(scene.pass(100, 1.0, 2.0).len(), 1);

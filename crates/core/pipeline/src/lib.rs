@@ -24,5 +24,6 @@ pub use refused::Refused;
 pub use run::{Action, Ask, AskId, Event, Lost, PipelineRun, RunCheck, RunPlan, Violation};
 pub use split::{
     BatchOption, Cost, Split, StageBudget, Unsplittable, even_split, options, split, split_options, spread,
+    spread_takes,
 };
 pub use text::{PipelineError, PipelineExtras, PipelineFile, ReadProfile};

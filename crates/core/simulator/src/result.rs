@@ -162,6 +162,9 @@ pub struct PipelineResult {
     pub offered: u64,
     /// Answered by their deadline.
     pub good: u64,
+    /// Of them, those of a `partial` pipeline that lack what lost stage requests would have led to.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub incomplete: u64,
     /// Answered later.
     pub late: u64,
     /// Never answered.

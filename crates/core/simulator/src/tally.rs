@@ -179,11 +179,11 @@ impl Tally {
     }
 
     /// A request of a pipeline has its outcome. Returns the pipeline's bad requests so far.
-    pub(crate) fn ended(&mut self, pipeline: usize, now: Time, arrived: Time, outcome: Outcome) -> u64 {
+    pub(crate) fn ended(&mut self, pipeline: usize, now: Time, arrived: Time, ended: (Outcome, bool)) -> u64 {
         let counts = self.counts(arrived);
         let pipeline = &mut self.pipelines[pipeline];
         if counts {
-            pipeline.ended(now, arrived, outcome);
+            pipeline.ended(now, arrived, ended);
             self.undecided -= 1;
         }
         pipeline.bad()

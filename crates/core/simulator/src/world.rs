@@ -438,7 +438,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             match action {
                 Action::Ask(ask) => ask.ids().try_for_each(|id| self.ask(pipelines, slot, (ask, id)))?,
                 Action::Withdraw(id) => self.withdraw(pipelines, slot, id)?,
-                Action::End { outcome, .. } => self.end_request(pipelines, slot, outcome),
+                Action::End { outcome, is_complete } => self.end_request(pipelines, slot, (outcome, is_complete)),
             }
         }
         Ok(())
@@ -470,15 +470,15 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.step(ClusterInput::Cancel { model, request })
     }
 
-    /// A request of a pipeline has its outcome.
-    fn end_request(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, outcome: Outcome) {
+    /// A request of a pipeline has its outcome; nothing of its answer is missing, or something is.
+    fn end_request(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, ended: (Outcome, bool)) {
         let Some(span) = pipelines.end(self.now, slot) else { return };
-        let bad = self.tally.ended(span.pipeline, self.now, span.from, outcome);
+        let bad = self.tally.ended(span.pipeline, self.now, span.from, ended);
         self.give_up_if_certain(self.streams.len() + span.pipeline, bad);
         self.watch.stage(span);
     }
 
-    /// Splits the budgets of pipelines again, and tells the policy what their models aim for now.
+    /// Splits the budgets of pipelines again, and tells the policy of them; queues aim by the deadlines of requests.
     fn replan(&mut self) -> Result<(), Error> {
         let (scenario, Some(epoch)) = (self.scenario, self.scenario.split_epoch) else { return Ok(()) };
         self.replan_at = self.now + epoch;

@@ -65,11 +65,13 @@ impl Outcomes {
         self.open.insert(id, (model, position));
     }
 
-    /// A plan, with the requests of its step.
-    pub(crate) fn planned(&mut self, model: ModelId, plan: &Plan, planned: &[Request]) {
+    /// A plan, with the requests of its step, of which plans may still have so many. A tape is not trusted: if plans
+    /// shared requests, they would take far more memory than the tape has bytes.
+    pub(crate) fn planned(&mut self, model: ModelId, plan: &Plan, planned: &[Request], left: &mut usize) {
         let first = plan.first as usize;
-        // A tape is not trusted.
-        let requests = planned.get(first..first.saturating_add(plan.requests as usize)).unwrap_or_default();
+        let requests = planned.get(first..first.saturating_add(plan.requests as usize));
+        let requests = requests.filter(|requests| requests.len() <= *left).unwrap_or_default();
+        *left -= requests.len();
         let running = self.running.entry(model).or_default();
         if running.len() >= RUNNING_MAX {
             running.pop_front();

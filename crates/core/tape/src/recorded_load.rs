@@ -223,9 +223,10 @@ impl Reading<'_> {
             | ModelInput::Wake => {}
         }
         let orders = ModelActions::take(&mut Source::new(actions, offset))?;
+        let mut left = orders.planned.len();
         for action in &orders.list {
             match action {
-                ModelAction::Execute(plan) => self.outcomes.planned(model, plan, &orders.planned),
+                ModelAction::Execute(plan) => self.outcomes.planned(model, plan, &orders.planned, &mut left),
                 ModelAction::Drop { request, .. } => self.outcomes.dropped(&mut self.load.models, request.id),
                 ModelAction::Offer { .. } | ModelAction::Release { .. } | ModelAction::WakeAt(_) => {}
             }
@@ -265,11 +266,12 @@ impl Reading<'_> {
             _ => {}
         }
         let orders = ClusterActions::take(&mut Source::new(actions, offset))?;
+        let mut left = orders.planned.len();
         for action in &orders.list {
             match action {
                 ClusterAction::Execute { model: slot, plan } => {
                     let model = self.slots.get(slot).map(|told| told.model).ok_or_else(|| unknown(*slot))?;
-                    self.outcomes.planned(model, plan, &orders.planned);
+                    self.outcomes.planned(model, plan, &orders.planned, &mut left);
                 }
                 ClusterAction::Drop { request, .. } => self.outcomes.dropped(&mut self.load.models, request.id),
                 ClusterAction::Preempt(gpu) => self.outcomes.stopped(*gpu),

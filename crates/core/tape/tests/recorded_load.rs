@@ -199,6 +199,20 @@ fn what_became_of_requests_is_read_from_plans_their_ends_and_drops() {
         step(chunk, 0, at(2), &done(6));
     });
     assert_eq!(outcomes(&self::load(&[bytes]).unwrap()), [RecordedOutcome::Unknown]);
+
+    // Plans that share a request: the first has it, and the second, which ends, has nothing.
+    let shared = Orders {
+        list: [1, 30].map(|start_ms| ModelAction::Execute(plan(0, at(start_ms), 0, 1))).into(),
+        planned: vec![request(1, at(40))],
+    };
+    let bytes = tape(1, |chunk| {
+        chunk.model(0, ModelId::new(7), "m", 0, &config());
+        chunk.model_step(0, at(1), &ModelInput::Arrive(request(1, at(40))), &shared);
+        step(chunk, 0, at(37), &done(6));
+    });
+    let load = self::load(&[bytes]).unwrap();
+    assert_eq!(outcomes(&load), [RecordedOutcome::Unknown]);
+    assert_eq!(load.models()[&ModelId::new(7)].batches, [batch(31, 6)]);
 }
 
 #[test]

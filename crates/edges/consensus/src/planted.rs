@@ -30,7 +30,7 @@ pub enum Bug {
     /// A replica that has less than it acknowledged to its leader takes part anyway.
     ForgottenUnnoticed,
     /// Replicas are not asked whether they know a later boot of this one.
-    LivesUnasked,
+    BootsUnasked,
     /// A replica with an empty disk founds its group whatever the others say.
     FoundsUnasked,
     /// A replica with an empty disk joins a group by the word of anyone who has a log.

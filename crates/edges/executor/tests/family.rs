@@ -192,10 +192,15 @@ fn the_file_of_a_head_tells_where_it_can_be_cut_and_is_checked_there() {
 
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let options = OnnxOptions { batch_max: 8, ..OnnxOptions::default() };
-    assert_eq!(one.check(&runtime, shared, &options), Ok(()));
-    assert_eq!(two.check(&runtime, shared, &options), Ok(()));
-    let other = stranger.check(&runtime, shared, &options).unwrap_err();
+    let (stop, within) = (Stop::default(), Duration::from_secs(60));
+    assert_eq!(one.check(&runtime, shared, &options, (&stop, within)), Ok(()));
+    assert_eq!(two.check(&runtime, shared, &options, (&stop, within)), Ok(()));
+    let other = stranger.check(&runtime, shared, &options, (&stop, within)).unwrap_err();
     assert!(matches!(other, FamilyError::OtherTrunk { .. }), "{other}");
+    stop.give_up();
+    let given_up = one.check(&runtime, shared, &options, (&stop, within)).unwrap_err();
+    let is_ended = matches!(given_up, FamilyError::Incomparable { problem: ExecuteError::Ended { .. }, .. });
+    assert!(is_ended, "no batch goes on: {given_up}");
 }
 
 #[test]

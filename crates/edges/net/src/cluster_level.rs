@@ -138,7 +138,7 @@ mod tests {
         new.tell(Level::OLDEST);
         assert_eq!(new.written(), Level::NEWEST, "a replica that lags lowers nothing");
         let refused = ClusterLevel::knowing(Level::OLDEST);
-        refused.tell_refused(&Status::failed_precondition("it has another life"));
+        refused.tell_refused(&Status::failed_precondition("it is in another boot"));
         assert_eq!(refused.unknown().now_or_never(), None);
         refused.tell_refused(&ClusterLevel::refusal(Level::NEWEST, "start a newer release".to_owned()));
         assert_eq!(refused.unknown().now_or_never(), Some(Level::NEWEST));

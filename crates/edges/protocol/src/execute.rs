@@ -1,4 +1,4 @@
-//! The execute link: leader of a sub-cluster ⇄ backend. Fencing lives here (docs/concepts/take-over.md).
+//! The execute link: leader of a sub-cluster ⇄ backend. Fencing is here (docs/concepts/take-over.md).
 
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 

@@ -268,8 +268,8 @@ fn control() -> NamedBytes {
     let (what, member) = ("text".to_owned(), Some(symphony_types::Member::Backend(BackendId::new(1)).into()));
     let process = Some(pb::WatchingProcess { member, boot_id: 3, level: 2 });
     let scope = Some(pb::BackendScope { backend: 1, subcluster: 2 });
-    let life = Some(pb::FrontendLife { frontend: 1, boot_id: 3 });
-    let watch = pb::WatchRequest { watcher: what.clone(), backend: scope, frontend: life, process };
+    let frontend_boot = Some(pb::FrontendBoot { frontend: 1, boot_id: 3 });
+    let watch = pb::WatchRequest { watcher: what.clone(), backend: scope, frontend: frontend_boot, process };
     let backend = pb::RegisterBackendRequest {
         name: what.clone(),
         boot_id: 3,

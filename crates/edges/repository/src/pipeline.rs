@@ -6,7 +6,7 @@ use std::path::Path;
 use symphony_pipeline::{
     DeclaredStage, InputData, PipelineDeclaration, PipelineExtras, PipelineInput, PipelineOutput, Refused,
 };
-use symphony_types::{Nanos, RequestValue, TensorSpec, VersionedName};
+use symphony_types::{Nanos, PROFILE_BATCH_MAX, RequestValue, TensorSpec, VersionedName};
 
 use crate::model_config::{Checked, ENSEMBLE, Parameters, Problem, data_type_of, parameters, refuse, shape, versions};
 use crate::text::{self, wire};
@@ -96,9 +96,12 @@ fn declaration(
     if config.model_transaction_policy.is_some_and(|policy| policy.decoupled) {
         return refuse("model_transaction_policy.decoupled", "is true; expected false: a request has one answer");
     }
-    let Ok(items_max @ 1..) = u32::try_from(config.max_batch_size) else {
+    let Ok(items_max @ 1..=PROFILE_BATCH_MAX) = u32::try_from(config.max_batch_size) else {
         let why = "its first dimension, which dims leave out, counts the items of a request";
-        return refuse("max_batch_size", format!("is {}; expected 1 or more: {why}", config.max_batch_size));
+        return refuse(
+            "max_batch_size",
+            format!("is {}; expected 1 to {PROFILE_BATCH_MAX}: {why}", config.max_batch_size),
+        );
     };
     let (slo, value) = objective(Parameters::read(config.parameters)?, &extras)?;
     let Some(ensemble) = config.ensemble_scheduling else {

@@ -211,17 +211,17 @@ mod tests {
         const NUMBERS: u64 = 64;
         const ROUNDS: u64 = 3000;
         let (pool, view) = pool();
-        // The number and a life of it, over and over: pieces of two lives would show.
-        let bytes = |number: u64, life: u64| (number << 32 | life).to_le_bytes().repeat(64 + number as usize * 8);
+        // The number and a round, over and over: pieces of two rounds would show.
+        let bytes = |number: u64, round: u64| (number << 32 | round).to_le_bytes().repeat(64 + number as usize * 8);
         std::thread::scope(|scope| {
             let writers: Vec<_> = (0..2)
                 .map(|writer| {
                     let pool = &pool;
                     scope.spawn(move || {
                         let mut last = VecDeque::new();
-                        for life in 0..ROUNDS {
-                            let number = (life * 7 + writer) % NUMBERS;
-                            last.extend(pool.put(number, &bytes(number, life)));
+                        for round in 0..ROUNDS {
+                            let number = (round * 7 + writer) % NUMBERS;
+                            last.extend(pool.put(number, &bytes(number, round)));
                             if last.len() > 4 {
                                 last.pop_front();
                             }
@@ -233,8 +233,8 @@ mod tests {
             let look = || {
                 let found = (0..NUMBERS).filter(|&number| match view.read(number, 1 << 20) {
                     Ok(found) => {
-                        let life = u64::from_le_bytes(*found.first_chunk().unwrap()) & 0xffff_ffff;
-                        assert_eq!(found, bytes(number, life), "{number}");
+                        let round = u64::from_le_bytes(*found.first_chunk().unwrap()) & 0xffff_ffff;
+                        assert_eq!(found, bytes(number, round), "{number}");
                         true
                     }
                     Err(unreadable) => {

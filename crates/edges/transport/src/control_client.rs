@@ -226,10 +226,10 @@ impl ControlClient {
     /// alive.
     #[must_use]
     pub fn watch_as_frontend(&self, watcher: &str, frontend: FrontendId, boot: BootId) -> ViewReceiver {
-        let life = pb::FrontendLife { frontend: frontend.get(), boot_id: boot.get() };
+        let frontend_boot = pb::FrontendBoot { frontend: frontend.get(), boot_id: boot.get() };
         self.watch_scope(WatchRequest {
             watcher: watcher.to_owned(),
-            frontend: Some(life),
+            frontend: Some(frontend_boot),
             process: Some(self.process(Member::Frontend(frontend), boot)),
             ..WatchRequest::default()
         })

@@ -126,16 +126,16 @@ fn a_link_that_a_read_has_made_is_not_made_twice_and_one_in_hand_is_left_alone()
 }
 
 #[test]
-fn who_has_gone_is_forgotten_and_another_life_is_somebody_else() {
+fn who_has_gone_is_forgotten_and_another_boot_is_somebody_else() {
     let mut scene = Scene::new();
     assert_eq!(scene.due(Duration::ZERO, &frontends([1, 2])), [1, 2]);
-    let next_life = FrontendView { boot: BootId::new(5), ..FrontendView::default() };
-    assert_eq!(scene.due(MS, &view_of([(1, next_life.clone())])), [0; 0]);
+    let next_boot = FrontendView { boot: BootId::new(5), ..FrontendView::default() };
+    assert_eq!(scene.due(MS, &view_of([(1, next_boot.clone())])), [0; 0]);
     scene.ended(2 * MS, 1, true);
-    assert_eq!(scene.tries.missing(), 1, "that was the former life");
-    let left = FrontendView { leaving: true, drained: true, ..next_life.clone() };
-    let silent = FrontendView { silent: Some(Nanos::from_millis(1)), ..next_life.clone() };
-    let heard = FrontendView { silent: Some(Nanos::ZERO), ..next_life };
+    assert_eq!(scene.tries.missing(), 1, "that was the former boot");
+    let left = FrontendView { leaving: true, drained: true, ..next_boot.clone() };
+    let silent = FrontendView { silent: Some(Nanos::from_millis(1)), ..next_boot.clone() };
+    let heard = FrontendView { silent: Some(Nanos::ZERO), ..next_boot };
     assert_eq!(scene.due(9 * MS, &view_of([(1, left), (2, silent), (3, heard.clone())])), [0; 0]);
     assert_eq!(scene.due(99 * MS, &view_of([(3, heard)])), [3]);
 }

@@ -87,7 +87,7 @@ impl FrontendEnd {
         }
         let _ = self.sender.send(FromDataServer::Welcome { boot, sharing, rdma });
         if self.means != boot {
-            return tracing::debug!(%peer, "backend asked for a former life");
+            return tracing::debug!(%peer, "backend asked for a former boot");
         }
         // Whether the backend has said that it shares memory, and it does.
         let mut joined = false;

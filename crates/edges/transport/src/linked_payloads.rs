@@ -243,7 +243,7 @@ impl LinkedPayloads {
     }
 
     /// A link over which its frontend has sent a welcome: before that, messages may be lost silently.
-    async fn open(&self, addr: &str, frontend: &Expected, life: BootId) -> Result<Opened, String> {
+    async fn open(&self, addr: &str, frontend: &Expected, frontend_boot: BootId) -> Result<Opened, String> {
         let link = connect_data_link::<ToDataServer, FromDataServer>(&self.net, addr, frontend).await;
         let (sender, mut receiver) = link.map_err(|error| error.to_string())?;
         // An address that is led over a proxy is meant to have its bytes pass there.
@@ -251,20 +251,20 @@ impl LinkedPayloads {
         let shares = self.config.shares() && !routed;
         let begun = self.begin_rdma(addr, routed)?;
         let rdma = begun.as_ref().map(RdmaBegun::endpoint);
-        let hello = ToDataServer::Hello { backend: self.backend, boot: self.boot, frontend_boot: life, shares, rdma };
+        let hello = ToDataServer::Hello { backend: self.backend, boot: self.boot, frontend_boot, shares, rdma };
         sender.send(hello).map_err(|error| error.to_string())?;
         let (sharing, rdma) = match tokio::time::timeout(WELCOME_TIMEOUT, receiver.receive()).await {
             Err(_) => return Err(format!("no welcome within {} ms", WELCOME_TIMEOUT.as_millis())),
             Ok(Err(error)) => return Err(error.to_string()),
             Ok(Ok(frame)) => match frame.message {
-                FromDataServer::Welcome { boot, sharing, rdma } if boot == life => (sharing, rdma),
+                FromDataServer::Welcome { boot, sharing, rdma } if boot == frontend_boot => (sharing, rdma),
                 FromDataServer::MustShare => {
                     return Err("the frontend requires shared memory; see backend.payloads.transport".to_owned());
                 }
                 FromDataServer::MustUseRdma => {
                     return Err("the frontend requires RDMA; see backend.payloads.transport".to_owned());
                 }
-                other => return Err(format!("{other:?} instead of a welcome in life {life}")),
+                other => return Err(format!("{other:?} instead of a welcome in boot {frontend_boot}")),
             },
         };
         let offered = sharing.is_some() || rdma.is_some();

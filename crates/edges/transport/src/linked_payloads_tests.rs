@@ -151,7 +151,7 @@ async fn results_are_sent_once_their_frontend_has_welcomed() {
 }
 
 #[tokio::test]
-async fn a_frontend_in_another_life_is_no_frontend() {
+async fn a_frontend_in_another_boot_is_no_frontend() {
     let (frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     let answers = async {
@@ -191,7 +191,7 @@ async fn more_than_fits_into_a_frame_arrives_in_several() {
 }
 
 #[tokio::test]
-async fn a_former_life_of_a_frontend_is_not_read_from() {
+async fn a_former_boot_of_a_frontend_is_not_read_from() {
     let (_frontend, addr) = listener().await;
     let (transport, _view) = transport(&[addr]);
     assert_eq!(transport.read(FrontendId::new(1), BootId::new(3), vec![1, 2]).await, [None, None]);

@@ -39,7 +39,7 @@ impl LocalPayloads {
 
     fn port(&self, frontend: FrontendId, boot: BootId) -> Option<Arc<dyn PayloadFrontend>> {
         let frontends = self.lock();
-        frontends.here.get(&frontend).filter(|(life, _)| *life == boot).map(|(_, port)| Arc::clone(port))
+        frontends.here.get(&frontend).filter(|(joined, _)| *joined == boot).map(|(_, port)| Arc::clone(port))
     }
 
     fn lock(&self) -> MutexGuard<'_, Frontends> {

@@ -144,7 +144,7 @@ fn a_cluster_answers_by_nothing_but_rdma_also_after_its_backend_was_killed() {
         cluster.one_good_request("resnet").unwrap();
         wait_for_rdma_everywhere(cluster);
         let ([read, sent], otherwise) = inputs(cluster).unwrap();
-        println!("in its new life: {read} inputs were READ, {sent} came by SEND, {otherwise} otherwise");
+        println!("after its restart: {read} inputs were READ, {sent} came by SEND, {otherwise} otherwise");
         assert!(read > 0 && otherwise == 0);
         cluster.wait_for_a_balanced_ledger().unwrap();
     });

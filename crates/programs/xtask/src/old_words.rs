@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 53] = [
+const OLD_WORDS: [(&str, &str); 65] = [
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),
@@ -65,6 +65,18 @@ const OLD_WORDS: [(&str, &str); 53] = [
     ("Bell", "PeerWaker"),
     ("Seats", "HostedReplicas"),
     ("take_back", "withdraw_unread, clear_grant, roll_back"),
+    ("StaleLife", "StaleBoot"),
+    ("FrontendLife", "FrontendBoot"),
+    ("a life", "a boot"),
+    ("another life", "another boot"),
+    ("former life", "former boot"),
+    ("later life", "later boot"),
+    ("new life", "new boot"),
+    ("next life", "next boot"),
+    ("same life", "same boot"),
+    ("this life", "this boot"),
+    ("other lives", "other boots"),
+    ("two lives", "two boots"),
 ];
 
 /// Where old words may stand: what happened is told in the words of its time.
@@ -104,5 +116,7 @@ mod tests {
     fn an_old_word_is_found_where_it_stands_and_parts_of_words_are_not() {
         let found = old_words(Path::new("a.md"), "A crew\nscrews, crewed\n");
         assert_eq!(found, ["a.md:1: `crew` is now `worker group`"]);
+        let found = old_words(Path::new("a.md"), "no sign of life\nof its new life\n");
+        assert_eq!(found, ["a.md:2: `new life` is now `new boot`"]);
     }
 }

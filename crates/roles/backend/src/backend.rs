@@ -57,7 +57,7 @@ async fn a_run_is_stuck() {
     }
 }
 
-/// Resolves once the cluster has known this life of the backend and no longer does: nobody would send it a plan. It
+/// Resolves once the cluster has known this boot of the backend and no longer does: nobody would send it a plan. It
 /// stays beside another process that lives under its name: the two would end each other by turns.
 async fn is_forgotten(mut view: ViewReceiver, identity: &BackendIdentity) {
     // A view may be older than the registration.
@@ -273,7 +273,7 @@ impl Backend {
             Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
             () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
             () = is_forgotten(self.view.clone(), &self.identity) => {
-                "the cluster no longer knows this life of it, as after a restore of a backup from before"
+                "the cluster no longer knows this boot of it, as after a restore of a backup from before"
             }
         }
     }
@@ -461,7 +461,7 @@ mod tests {
             let (told, view) = watch::channel(Arc::<View>::default());
             let of = identity.clone();
             let forgotten = tokio::spawn(async move { is_forgotten(view, &of).await });
-            // Views that may be older than the registration, its own life, and another process under its name.
+            // Views that may be older than the registration, its own boot, and another process under its name.
             for before in [shown(6, false), shown(7, true), shown(8, true)] {
                 told.send_replace(before);
                 tokio::task::yield_now().await;

@@ -245,7 +245,7 @@ impl OnnxEngine {
 }
 
 /// The time limit of a batch.
-fn run_within(latency: &LatencyProfile) -> Duration {
+pub(crate) fn run_within(latency: &LatencyProfile) -> Duration {
     let largest: Duration = latency.latency(latency.batch_max()).into();
     largest.saturating_mul(RUN_WITHIN_PROFILES).max(RUN_WITHIN_MIN)
 }

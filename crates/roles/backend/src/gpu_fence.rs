@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restarted_backend_refuses_plans_meant_for_its_former_life() {
+    fn a_restarted_backend_refuses_plans_meant_for_its_former_boot() {
         let mut fence = fence();
         fence.seal(1, Token::new(11));
         let former = BootId::new(6);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lives_follow_each_other_in_one_file_and_times_are_the_machines() {
+    fn boots_follow_each_other_in_one_file_and_times_are_the_machines() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         for sequence in 1..=2 {
@@ -174,11 +174,7 @@ mod tests {
         assert_eq!(lines(&path), [accepted(1), accepted(2)]);
         std::fs::write(&path, r#"{"what":"acc"#).unwrap();
         drop(Journal::open(&path, 1 << 20).unwrap());
-        assert_eq!(
-            std::fs::read_to_string(&path).unwrap(),
-            "{\"what\":\"acc\n",
-            "half a line of a life that was killed"
-        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"what\":\"acc\n", "half a line of a killed process");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symphony_executor::{FamilyFile, OnnxOptions};
+use symphony_executor::{FamilyFile, OnnxOptions, Stop};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{ModelSource, ModelSpec, View, cuts_to_pb};
 use symphony_transport::ControlClient;
@@ -13,7 +13,7 @@ use symphony_types::{CutDigest, Level, ModelId};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::OnnxEngine;
+use crate::engine::{OnnxEngine, run_within};
 use crate::gpu_time::{GAP_WITHIN, GpuTime};
 use crate::plan_intake::BackendIdentity;
 
@@ -103,6 +103,16 @@ impl Findings {
     }
 }
 
+/// Aborts the batches of an answer that nobody waits for any more, when it is dropped.
+#[derive(Default)]
+struct WaitedFor(Stop);
+
+impl Drop for WaitedFor {
+    fn drop(&mut self) {
+        self.0.give_up();
+    }
+}
+
 /// Looks at the models of a backend that runs ONNX files.
 pub(crate) struct TrunkReports {
     pub(crate) identity: BackendIdentity,
@@ -140,7 +150,8 @@ impl TrunkReports {
         }
     }
 
-    /// Answers a question on a thread that may block, alone among loads. Without cuts if there was nothing to find.
+    /// Answers a question on a thread that may block, alone among loads. Without cuts if there was nothing to find. A
+    /// model that does not end, or an answer that nobody waits for, does not keep others from being loaded.
     fn answer(
         &self,
         spec: &ModelSpec,
@@ -148,6 +159,8 @@ impl TrunkReports {
     ) -> impl Future<Output = Result<Vec<CutDigest>, String>> + use<> {
         let (onnx, spec, time) = (self.onnx.clone(), spec.clone(), self.times.first().cloned());
         let (kind, turns) = (self.kinds.first().cloned().unwrap_or_default(), Arc::clone(&self.loading));
+        let waited_for = WaitedFor::default();
+        let stop = waited_for.0.clone();
         let answer = move || {
             let profile = spec.profiles.get(&kind).ok_or_else(|| format!("no profile for GPU kind `{kind}`"))?;
             let (path, options) = onnx.options(&spec, &profile.latency)?;
@@ -160,7 +173,8 @@ impl TrunkReports {
             if let Some(time) = time {
                 time.wait_for(profile.latency.latency(options.batch_max).into(), GAP_WITHIN);
             }
-            file.check(&onnx.runtime, cut, &options).map(|()| Vec::new()).map_err(|error| error.to_string())
+            let limit = (&stop, run_within(&profile.latency));
+            file.check(&onnx.runtime, cut, &options, limit).map(|()| Vec::new()).map_err(|error| error.to_string())
         };
         async move {
             let turn = turns.acquire_owned().await;
@@ -169,7 +183,9 @@ impl TrunkReports {
                 drop(turn);
                 answer
             });
-            answer.await.unwrap_or_else(|error| Err(format!("it could not be looked at: {error}")))
+            let answer = answer.await.unwrap_or_else(|error| Err(format!("it could not be looked at: {error}")));
+            drop(waited_for);
+            answer
         }
     }
 

@@ -65,8 +65,8 @@ mod tests {
         unresponsive.mark_unresponsive([frontend(1)]);
         assert!(!unresponsive.any_responsive(&[frontend(1)]));
         assert!(unresponsive.any_responsive(&[frontend(1), frontend(2)]));
-        let next_life = (FrontendId::new(1), BootId::new(2));
-        assert!(unresponsive.any_responsive(&[next_life]));
+        let next_boot = (FrontendId::new(1), BootId::new(2));
+        assert!(unresponsive.any_responsive(&[next_boot]));
         unresponsive.mark_responsive(frontend(1));
         assert!(unresponsive.any_responsive(&[frontend(1)]));
     }

@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(relaxed.validate(), Ok(()));
         let stranger = ControlPlaneConfig { node: NodeId::new(2), ..config.clone() };
         assert!(stranger.validate().is_err_and(|reason| reason.contains("n2 is not among")));
-        let lifeless = ControlPlaneConfig { boot: BootId::new(0), ..config.clone() };
-        assert!(lifeless.validate().is_err_and(|reason| reason.contains("must not be 0")));
+        let without_boot = ControlPlaneConfig { boot: BootId::new(0), ..config.clone() };
+        assert!(without_boot.validate().is_err_and(|reason| reason.contains("must not be 0")));
         let mut hasty = config;
         hasty.timing.liveness.suspicion = Duration::from_millis(39);
         assert!(hasty.validate().is_err_and(|reason| reason.contains("at least four heartbeats")));

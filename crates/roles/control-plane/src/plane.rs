@@ -391,7 +391,7 @@ impl Parts {
 
     /// Makes this replica a member of the cluster, and keeps it one.
     fn spawn_membership(&self, opened: OpenedGroup) -> [JoinHandle<()>; 3] {
-        let life = registrar::Life {
+        let process = registrar::Process {
             config: self.config.clone(),
             boot_history: Arc::clone(&opened.boot_history),
             on_threads: matches!(self.config.environment, Environment::Machine),
@@ -400,7 +400,7 @@ impl Parts {
         let heard = registrar::Heard { views: self.views.clone(), contact_state: self.contact_state.clone() };
         let registrar = registrar::run(
             registration(&self.config, opened.disk),
-            life,
+            process,
             self.proposer.clone(),
             heard,
             self.metrics.clone(),

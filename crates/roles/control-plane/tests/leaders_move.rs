@@ -37,7 +37,7 @@ async fn a_drain_asks_a_successor_and_the_leader_leads_until_it_is_ready() {
         })
         .await;
 
-    eprintln!("phase: a life that leaves is drained as well, and the Raft leader hands its own leadership over");
+    eprintln!("phase: a boot that leaves is drained as well, and the Raft leader hands its own leadership over");
     let leave = Command::Leave { member: Member::Scheduler(node), boot: BootId::new(node.get() * 10) };
     cluster.running[&node.get()].propose(&leave).await.unwrap();
     cluster

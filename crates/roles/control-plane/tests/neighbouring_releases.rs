@@ -84,7 +84,7 @@ async fn the_level_is_raised_when_every_replica_knows_it_and_not_before() {
     assert_eq!(reply.level, u32::from(new.get()));
 
     eprintln!("phase: so is a frontend of the release before that watches; tools are no part of the cluster");
-    let frontend = Some(pb::FrontendLife { frontend: 1, boot_id: 7 });
+    let frontend = Some(pb::FrontendBoot { frontend: 1, boot_id: 7 });
     let older = pb::WatchRequest { watcher: "frontend f".to_owned(), frontend, ..Default::default() };
     let Err(status) = client.watch(older.clone()).await else { panic!("it was to be refused") };
     assert!(

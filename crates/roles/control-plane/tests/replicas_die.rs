@@ -34,10 +34,10 @@ async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {
         assert!(!view.nodes[&NodeId::new(victim)].up);
     }
 
-    eprintln!("phase: replica {victim} is started again, in a new life, and leads nothing of what it led");
+    eprintln!("phase: replica {victim} is started again, in a new boot, and leads nothing of what it led");
     cluster.restart(victim, victim * 10 + 1).await;
     cluster
-        .all_see("the new life up and standing by", |view| {
+        .all_see("the new boot up and standing by", |view| {
             let node = &view.nodes[&NodeId::new(victim)];
             let stands_by = view.subclusters.values().all(|s| s.standbys.contains(&NodeId::new(victim)));
             node.up && node.boot == Some(BootId::new(victim * 10 + 1)) && stands_by
@@ -105,7 +105,7 @@ async fn a_thousand_subclusters_of_one_replica_are_led_by_another_after_one_entr
         let client = client.clone();
         async move { patiently(async || client.clone().register_backend(request.clone()).await).await }
     });
-    // Replicas of other lives in between would spread them.
+    // Replicas of other boots in between would spread them.
     let _: Vec<_> = futures::stream::iter(registrations).buffer_unordered(64).collect().await;
     let led_by = |view: &View, id| {
         view.subclusters.values().filter(|s| s.leader.is_some_and(|(node, _)| node == NodeId::new(id))).count()
@@ -160,10 +160,10 @@ async fn a_lonely_replica_that_restarts_leads_under_a_new_token() {
     let (_, _, old_token) = leadership(&view, "s").unwrap();
     cluster.stop(1).await;
 
-    eprintln!("phase: the replica reads its log; the assignment of its old life ends when the new one registers");
+    eprintln!("phase: the replica reads its log; the assignment of its old boot ends when the new one registers");
     cluster.restart(1, 11).await;
     let view = cluster
-        .sees(1, "its new life leading", |view| leadership(view, "s").is_some_and(|(_, boot, _)| boot == 11))
+        .sees(1, "its new boot leading", |view| leadership(view, "s").is_some_and(|(_, boot, _)| boot == 11))
         .await;
     let (_, _, token) = leadership(&view, "s").unwrap();
     assert!(token > old_token, "token {token} after {old_token}");

@@ -276,7 +276,7 @@ impl Frontend {
         in_time.is_ok()
     }
 
-    /// Waits until a cluster has forgotten this life of the frontend, and returns who it was there: no backend finds it
+    /// Waits until a cluster has forgotten this boot of the frontend, and returns who it was there: no backend finds it
     /// any more.
     pub async fn forgotten(&self) -> FrontendId {
         let mut forgotten = self.inner.forgotten.clone();

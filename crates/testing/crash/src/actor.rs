@@ -26,7 +26,7 @@ pub struct Actor {
     pub dir: PathBuf,
     /// Its engine.
     pub engine: Engine,
-    /// What the commands are made of; the same for all lives of a disk.
+    /// What the commands are made of; the same for all actors on a disk.
     pub world: u64,
     /// What is done, and when.
     pub seed: u64,
@@ -39,7 +39,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Lives: opens, says what is there, works. A disk that cannot be opened is said as well.
+    /// Opens the disk, says what is there, works. A disk that cannot be opened is said as well.
     ///
     /// # Errors
     /// The storage failed without ending the process.
@@ -62,12 +62,12 @@ impl Actor {
             }
         };
         runtime.block_on(async {
-            let mut life = Life::begin(self, storage, applied, began).await?;
-            while self.operations == 0 || life.operations < self.operations {
-                life.step().await?;
+            let mut work = Work::begin(self, storage, applied, began).await?;
+            while self.operations == 0 || work.operations < self.operations {
+                work.step().await?;
             }
-            life.all_acked().await;
-            life.storage.close().await;
+            work.all_acked().await;
+            work.storage.close().await;
             Mark::End.say();
             Ok(())
         })
@@ -110,7 +110,7 @@ pub(crate) async fn look(
     Ok(found)
 }
 
-struct Life<'a> {
+struct Work<'a> {
     actor: &'a Actor,
     storage: Storage,
     applied: Applied,
@@ -130,7 +130,7 @@ struct Life<'a> {
     purged: Option<u64>,
 }
 
-impl<'a> Life<'a> {
+impl<'a> Work<'a> {
     async fn begin(actor: &'a Actor, mut storage: Storage, applied: Applied, began: Instant) -> Result<Self> {
         let found = match look(&mut storage, &applied, actor.world, began).await {
             Ok(found) => found,
@@ -142,7 +142,7 @@ impl<'a> Life<'a> {
         Mark::Found(found.clone()).say();
         let (ack, acked) = watch::channel(0);
         let last_term = found.runs.last().map_or(0, |&(term, _, _)| term);
-        let mut life = Self {
+        let mut work = Self {
             actor,
             storage,
             applied,
@@ -158,8 +158,8 @@ impl<'a> Life<'a> {
             snapshot: found.snapshot.map(|(index, _)| index),
             purged: found.purged,
         };
-        life.new_term().await?;
-        Ok(life)
+        work.new_term().await?;
+        Ok(work)
     }
 
     async fn step(&mut self) -> Result<()> {
@@ -209,7 +209,7 @@ impl<'a> Life<'a> {
 
     /// Waits until this append is acknowledged, and takes note of all that are.
     async fn wait_for(&mut self, op: u64) {
-        // The sender lives in this very struct.
+        // The sender is in this very struct.
         let acked = self.acked.wait_for(|acked| *acked >= op).await.map_or(op, |acked| *acked);
         while let Some(&(_, last)) = self.under_way.front().filter(|(oldest, _)| *oldest <= acked) {
             self.acked_index = Some(last);

@@ -10,8 +10,8 @@ use symphony_consensus::Engine;
 use symphony_interposer::skip_syncs;
 
 use crate::actor::Actor;
+use crate::child;
 use crate::history::{History, Snapshots};
-use crate::life;
 use crate::mark::Mark;
 use crate::pool::Pool;
 use crate::power_loss::contents;
@@ -92,7 +92,7 @@ impl Damage {
         Ok(report)
     }
 
-    /// A disk after one life that ended well.
+    /// A disk after one actor that ended well.
     fn fill(&self, dir: &Path, seed: u64) -> Result<History> {
         let actor = Actor {
             dir: dir.to_owned(),
@@ -103,9 +103,9 @@ impl Damage {
             plant: None,
             with_ballast: false,
         };
-        let mut command = life::actor(&actor, &self.work.join("actor.log"))?;
+        let mut command = child::actor(&actor, &self.work.join("actor.log"))?;
         skip_syncs(&mut command);
-        let (marks, end) = life::run(command)?;
+        let (marks, end) = child::run(command)?;
         ensure!(marks.last() == Some(&Mark::End), "the actor ended with {end}");
         let mut history = History::default();
         for mark in &marks {

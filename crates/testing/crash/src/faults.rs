@@ -14,10 +14,10 @@ use symphony_consensus::storage::Plant;
 use symphony_interposer::{Control, EIO, ENOSPC, Fault, Operations, Recording, Rule, attach, changes};
 
 use crate::actor::Actor;
+use crate::child::{self, RunningActor};
 use crate::cut::{Cut, Kept};
 use crate::disk::SimulatedDisk;
 use crate::history::{History, Snapshots};
-use crate::life::{self, Life};
 use crate::mark::Mark;
 use crate::pool::Verifier;
 use crate::report::{Lost, Report};
@@ -155,12 +155,12 @@ impl Faults {
         let mut control = Control::create(place.join("control"))?;
         let record = place.join("record");
 
-        // Phase 1: a life in which the disk fails at some moment.
+        // Phase 1: an actor whose disk fails at some moment.
         control.set(0, &kind.rule(&dir, random))?;
-        let mut command = life::actor(&self.actor(&dir, random.random(), OPERATIONS), &log)?;
+        let mut command = child::actor(&self.actor(&dir, random.random(), OPERATIONS), &log)?;
         Recording { to: record.clone(), watch: dir.clone(), mark_fd: Some(1), kill_after: None }.attach(&mut command);
         attach(&mut command, &control);
-        let (refused, end, died_after) = watch(Life::start(command)?, &control)?;
+        let (refused, end, died_after) = watch(RunningActor::start(command)?, &control)?;
         report.cycles += 1;
         let struck = control.struck(0)? > 0;
         let expected = match kind {
@@ -215,9 +215,9 @@ impl Faults {
 
         // Phase 3: on a disk that is still full, the ballast makes room to open the log.
         if kind == Kind::DiskFills && struck {
-            let mut command = life::actor(&self.actor(&dir, random.random(), 1), &log)?;
+            let mut command = child::actor(&self.actor(&dir, random.random(), 1), &log)?;
             attach(&mut command, &control);
-            let (marks, _) = life::run(command)?;
+            let (marks, _) = child::run(command)?;
             match marks.iter().find(|mark| matches!(mark, Mark::Found(_))) {
                 Some(_) => {
                     report.count("opened on a full disk");
@@ -231,9 +231,9 @@ impl Faults {
 
         // Phase 4: the disk is well again; everything is there, and work goes on.
         control.lift(0)?;
-        let mut command = life::actor(&self.actor(&dir, random.random(), OPERATIONS_AFTERWARDS), &log)?;
+        let mut command = child::actor(&self.actor(&dir, random.random(), OPERATIONS_AFTERWARDS), &log)?;
         attach(&mut command, &control);
-        let (marks, end) = life::run(command)?;
+        let (marks, end) = child::run(command)?;
         for mark in &marks {
             report.violated(&history.note(mark), &whence);
         }
@@ -245,20 +245,20 @@ impl Faults {
     }
 }
 
-/// Waits for the end of a life: whether it refused its disk, how it ended, and how long after the first strike.
-fn watch(mut life: Life, control: &Control) -> Result<(bool, ExitStatus, Option<Duration>)> {
+/// Waits for the end of an actor: whether it refused its disk, how it ended, and how long after the first strike.
+fn watch(mut running: RunningActor, control: &Control) -> Result<(bool, ExitStatus, Option<Duration>)> {
     let began = Instant::now();
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(life.pid())?);
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(running.pid())?);
     let mut struck_at = None;
     // Its words are read from the record later; the pipe must not fill up meanwhile.
     std::thread::scope(|scope| {
         let control_struck = || control.struck(0).unwrap_or_default() > 0;
         let said = scope.spawn(move || -> Result<(bool, ExitStatus)> {
             let mut refused = false;
-            while let Some(mark) = life.next()? {
+            while let Some(mark) = running.next()? {
                 refused |= matches!(mark, Mark::Refused(_));
             }
-            Ok((refused, life.wait()?))
+            Ok((refused, running.wait()?))
         });
         while !said.is_finished() {
             if struck_at.is_none() && control_struck() {

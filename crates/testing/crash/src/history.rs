@@ -102,7 +102,7 @@ impl History {
         lost
     }
 
-    /// What a life found is what it builds on: from here on it counts as promised, and nothing else does.
+    /// What an actor found is what it builds on: from here on it counts as promised, and nothing else does.
     pub(crate) fn rely_on(&mut self, found: &Found) {
         let acked = self.acked;
         let acked_version = |term| vec![Version { term, op: 0, acked: true }];

@@ -11,13 +11,13 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_consensus::Engine;
 
 use crate::actor::Actor;
+use crate::child::{self, RunningActor};
 use crate::history::History;
-use crate::life::{self, Life};
 use crate::mark::Mark;
 use crate::report::{Lost, Report};
 
-/// A life lasts at least and at most so long, milliseconds: the shortest do not even get to open the disk.
-const LIFE_MS: std::ops::Range<u64> = 5..400;
+/// An actor runs at least and at most so long, milliseconds: the shortest do not even get to open the disk.
+const RUN_MS: std::ops::Range<u64> = 5..400;
 
 /// What to do.
 #[derive(Debug, Clone)]
@@ -53,9 +53,9 @@ impl KillLoop {
                 plant: None,
                 with_ballast: false,
             };
-            let mut life = Life::start(life::actor(&actor, &self.work.join("actor.log"))?)?;
-            let pid = Pid::from_raw(i32::try_from(life.pid())?);
-            let lifetime = Duration::from_millis(random.random_range(LIFE_MS));
+            let mut running = RunningActor::start(child::actor(&actor, &self.work.join("actor.log"))?)?;
+            let pid = Pid::from_raw(i32::try_from(running.pid())?);
+            let lifetime = Duration::from_millis(random.random_range(RUN_MS));
             let killer = (!last).then(|| {
                 std::thread::spawn(move || {
                     std::thread::sleep(lifetime);
@@ -64,7 +64,7 @@ impl KillLoop {
                 })
             });
             let acked = history.acked;
-            while let Some(mark) = life.next()? {
+            while let Some(mark) = running.next()? {
                 let lost = match &mark {
                     Mark::Refused(reason) => vec![Lost::new("open", reason.clone())],
                     mark => history.note(mark),
@@ -73,14 +73,14 @@ impl KillLoop {
                     report.slowest_open_ms = report.slowest_open_ms.max(found.open_ms);
                     report.count("opened");
                 }
-                report.violated(&lost, &format_args!("seed {}, life {cycle}", self.seed));
+                report.violated(&lost, &format_args!("seed {}, run {cycle}", self.seed));
             }
             report.acked += history.acked - acked;
             let Some(killer) = killer else { continue };
             let killed = killer.join();
-            let end = life.wait()?;
+            let end = running.wait()?;
             if !matches!(killed, Ok(Ok(()))) || std::os::unix::process::ExitStatusExt::signal(&end) != Some(9) {
-                report.violated(&[Lost::new("open", format!("life {cycle} ended by itself with {end}"))], &self.seed);
+                report.violated(&[Lost::new("open", format!("run {cycle} ended by itself with {end}"))], &self.seed);
             }
             report.cycles += 1;
         }

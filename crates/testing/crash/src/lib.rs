@@ -11,11 +11,11 @@ pub mod soak;
 pub mod stall;
 pub mod verifier;
 
+mod child;
 mod command;
 mod cut;
 mod disk;
 mod history;
-mod life;
 mod mark;
 mod pool;
 mod report;

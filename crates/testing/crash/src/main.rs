@@ -32,7 +32,7 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Cut the power after steps of recorded lives: of what was not synced nothing, some, or torn pieces are left
+    /// Cut the power after steps of recorded runs: of what was not synced nothing, some, or torn pieces are left
     PowerLoss {
         #[command(flatten)]
         common: Common,

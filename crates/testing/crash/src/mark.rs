@@ -40,7 +40,7 @@ impl Found {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Mark {
-    /// A life begins: the disk is about to be opened.
+    /// An actor begins: the disk is about to be opened.
     Begin,
     /// It was opened, and holds this; the actor relies on all of it.
     Found(Found),

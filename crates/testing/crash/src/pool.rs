@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context as _, Result, anyhow};
 use symphony_interposer::skip_syncs;
 
-use crate::life::{log_to, program};
+use crate::child::{log_to, program};
 use crate::mark::Mark;
 use crate::verifier::{PANICKED, Question};
 

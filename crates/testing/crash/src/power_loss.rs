@@ -1,4 +1,4 @@
-//! The power is cut at every step of a recorded life, and what is left is opened.
+//! The power is cut at every step of a recorded run, and what is left is opened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,17 +13,17 @@ use symphony_consensus::storage::Plant;
 use symphony_interposer::{Change, Recording, changes};
 
 use crate::actor::Actor;
+use crate::child;
 use crate::cut::{Cut, Kept};
 use crate::disk::SimulatedDisk;
 use crate::history::{History, Snapshots};
-use crate::life;
 use crate::mark::{Found, Mark};
 use crate::pool::Pool;
 use crate::report::{Lost, Report};
 use crate::verifier::Question;
 
-/// Lives in a row on one disk; each but the last is killed right after one of its changes.
-const LIVES: u64 = 3;
+/// Actors in a row on one disk; each but the last is killed right after one of its changes.
+const ACTORS: u64 = 3;
 /// Recordings in a row on one disk, each beginning with what a power cut left of the one before.
 const GENERATIONS: u64 = 4;
 const OPERATIONS: u64 = 60;
@@ -113,7 +113,7 @@ impl PowerLoss {
 }
 
 impl Run<'_> {
-    /// Records some lives on one disk, then cuts the power after their steps. Gives what one of the cuts left.
+    /// Records some actors on one disk, then cuts the power after their steps. Gives what one of the cuts left.
     fn record(
         &mut self,
         recording: u64,
@@ -136,7 +136,7 @@ impl Run<'_> {
         };
         let mut disk = SimulatedDisk::of(&dir)?;
         let record = place.join("record");
-        for life in 0..LIVES {
+        for number in 0..ACTORS {
             let actor = Actor {
                 dir: dir.clone(),
                 engine: self.plan.engine,
@@ -146,14 +146,14 @@ impl Run<'_> {
                 plant: self.plan.plant,
                 with_ballast: false,
             };
-            let kill_after = (life + 1 < LIVES).then(|| random.random_range(10..250));
-            let mut command = life::actor(&actor, &self.plan.work.join("actor.log"))?;
+            let kill_after = (number + 1 < ACTORS).then(|| random.random_range(10..250));
+            let mut command = child::actor(&actor, &self.plan.work.join("actor.log"))?;
             Recording { to: record.clone(), watch: dir.clone(), mark_fd: Some(1), kill_after }.attach(&mut command);
-            let (marks, end) = life::run(command)?;
+            let (marks, end) = child::run(command)?;
             let refused = marks.iter().any(|mark| matches!(mark, Mark::Refused(_)));
             if kill_after.is_none() && !refused && marks.last() != Some(&Mark::End) {
                 self.report
-                    .violated(&[Lost::new("open", format!("an undisturbed life ended with {end}"))], &place.display());
+                    .violated(&[Lost::new("open", format!("an undisturbed actor ended with {end}"))], &place.display());
             }
         }
         let bytes = fs::read(&record).context("record")?;

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 use symphony_consensus::Engine;
 use symphony_interposer::{Control, Fault, Operations, Rule, attach};
 
-use crate::life::{log_to, program};
+use crate::child::{log_to, program};
 use crate::replica::{News, now_ns};
 use crate::report::{Lost, Report};
 

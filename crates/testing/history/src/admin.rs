@@ -24,11 +24,11 @@ pub enum Call {
         /// Its name.
         name: String,
     },
-    /// A backend or a frontend begins a life.
+    /// A backend or a frontend registers.
     Register {
         /// Its name, told apart by kind.
         name: String,
-        /// Its life.
+        /// Its boot.
         boot: u64,
     },
     /// Read everything.
@@ -61,7 +61,7 @@ pub enum Answer {
         /// Log index of its binding; 0 for a frontend, which has none.
         token: u64,
     },
-    /// The process has begun a later life.
+    /// The process has begun a later boot.
     Stale,
     /// Refused for a reason that says nothing about the state kept here (limits, memory, malformed): nothing has
     /// changed.
@@ -79,7 +79,7 @@ pub struct State {
     pub epoch: u64,
     /// Id of every model by name.
     pub models: BTreeMap<String, u64>,
-    /// Id and life of every registered process by name.
+    /// Id and boot of every registered process by name.
     pub processes: BTreeMap<String, (u64, u64)>,
     /// Every name that is asked about in the history: a read says of each that it is there or not.
     pub asked: Vec<String>,
@@ -122,9 +122,9 @@ pub enum Part {
     Process {
         /// Its id.
         id: Option<u64>,
-        /// Its life.
+        /// Its boot.
         boot: u64,
-        /// The life before.
+        /// The boot before.
         previous: Option<u64>,
         /// The largest token it is known to have had.
         token: u64,
@@ -253,22 +253,24 @@ fn see_model(state: &Part, seen: Option<u64>) -> Option<Part> {
     }
 }
 
-fn register(state: &Part, life: u64, answer: Option<&Answer>) -> Option<Part> {
-    let new = |id, previous, token| Some(Part::Process { id, boot: life, previous, token });
+fn register(state: &Part, named: u64, answer: Option<&Answer>) -> Option<Part> {
+    let new = |id, previous, token| Some(Part::Process { id, boot: named, previous, token });
     match (state, answer) {
         (Part::Process { boot, previous, .. }, Some(Answer::Stale)) => {
-            (*boot != life && *previous == Some(life)).then(|| state.clone())
+            (*boot != named && *previous == Some(named)).then(|| state.clone())
         }
-        (Part::Process { boot, previous, .. }, None) if *boot == life || *previous == Some(life) => Some(state.clone()),
+        (Part::Process { boot, previous, .. }, None) if *boot == named || *previous == Some(named) => {
+            Some(state.clone())
+        }
         (Part::Process { id, boot, token, .. }, None) => new(*id, Some(*boot), *token),
         (Part::Process { id, boot, previous, token }, Some(Answer::Registered { id: given, token: granted })) => {
             let same_id = id.is_none_or(|id| id == *given);
-            // A life that was declared down and registers again is bound again, so its token may grow.
-            let grows = if *boot == life { granted >= token } else { granted > token || *granted == 0 };
-            if !same_id || !grows || *boot != life && *previous == Some(life) {
+            // A boot that was declared down and registers again is bound again, so its token may grow.
+            let grows = if *boot == named { granted >= token } else { granted > token || *granted == 0 };
+            if !same_id || !grows || *boot != named && *previous == Some(named) {
                 return None;
             }
-            let previous = if *boot == life { *previous } else { Some(*boot) };
+            let previous = if *boot == named { *previous } else { Some(*boot) };
             new(Some(*given), previous, *granted)
         }
         (Part::Process { .. }, Some(_)) => None,

@@ -187,13 +187,13 @@ fn bad_8_an_index_that_falls_behind_an_acknowledged_registration() {
 }
 
 #[test]
-fn bad_9_a_new_life_without_a_larger_token() {
+fn bad_9_a_new_boot_without_a_larger_token() {
     let lines = vec![(0, 1, register(10), registered(1, 8)), (2, 3, register(11), registered(1, 8))];
     bad(lines, &process());
 }
 
 #[test]
-fn bad_10_a_former_life_that_registers_again() {
+fn bad_10_a_former_boot_that_registers_again() {
     let lines = vec![
         (0, 1, register(10), registered(1, 8)),
         (2, 3, register(11), registered(1, 9)),

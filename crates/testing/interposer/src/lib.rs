@@ -28,7 +28,7 @@ pub fn attach(command: &mut Command, control: &Control) {
 /// What a process that is about to be started writes down.
 #[derive(Debug, Clone)]
 pub struct Recording {
-    /// Where; appended to, so that several lives make one record.
+    /// Where; appended to, so that several processes make one record.
     pub to: PathBuf,
     /// Changes below this directory are recorded. As the kernel names it: absolute, without symbolic links.
     pub watch: PathBuf,

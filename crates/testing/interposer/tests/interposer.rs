@@ -149,7 +149,7 @@ fn a_record_has_every_change_in_order_and_may_end_in_a_kill() {
     let root = dir.path().canonicalize().expect("path");
     let watch = root.join("watched");
     let record = root.join("record");
-    let life = |kill_after| {
+    let recorded = |kill_after| {
         let _ = fs::remove_dir_all(&watch);
         let _ = fs::remove_file(&record);
         fs::create_dir(&watch).expect("mkdir");
@@ -190,10 +190,10 @@ fn a_record_has_every_change_in_order_and_may_end_in_a_kill() {
         "sync",
         "unlink",
     ];
-    let (success, names) = life(None);
+    let (success, names) = recorded(None);
     assert!(success);
     assert_eq!(names, all);
-    let (success, names) = life(Some(6));
+    let (success, names) = recorded(Some(6));
     assert!(!success, "it was killed");
     assert_eq!(names, all[..names.len()]);
     assert!(names.len() < all.len());

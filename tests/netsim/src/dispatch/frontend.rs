@@ -141,8 +141,8 @@ async fn take_results(cluster: Cluster, boot: BootId, mut incoming: Incoming, ta
         tokio::task::spawn_local(async move {
             let mut bytes = [0; 16];
             while stream.read_exact(&mut bytes).await.is_ok() {
-                let ([life, sequence], _) = bytes.as_chunks::<8>() else { return };
-                if u64::from_le_bytes(*life) != boot.get() {
+                let ([meant, sequence], _) = bytes.as_chunks::<8>() else { return };
+                if u64::from_le_bytes(*meant) != boot.get() {
                     return;
                 }
                 let first = table.borrow_mut().remove(&u64::from_le_bytes(*sequence)).is_some();

@@ -189,7 +189,7 @@ async fn keep_links(
     loop {
         let view = Arc::clone(&views.borrow_and_update());
         let mine = || view.backends.iter().filter(|(_, b)| b.subcluster == subcluster && b.up);
-        links.retain(|life, _| mine().any(|(&id, b)| (id, b.boot) == *life));
+        links.retain(|linked, _| mine().any(|(&id, b)| (id, b.boot) == *linked));
         for (&id, backend) in mine() {
             links.entry((id, backend.boot)).or_insert_with(|| {
                 let mut task = JoinSet::new();
@@ -228,7 +228,7 @@ async fn converse(
     (link, mut reports): (LinkSender<ToBackend>, LinkReceiver<FromBackend>),
     (node, boot): (NodeId, BootId),
     subcluster: SubclusterId,
-    life: BootId,
+    expected: BootId,
     tokens: Vec<(GpuId, Token)>,
     lead: &Rc<RefCell<Lead>>,
 ) {
@@ -249,7 +249,7 @@ async fn converse(
         }
     };
     let Ok(Some((boot, gpus, finished))) = timeout(SEAL_WITHIN, sealed).await else { return };
-    if boot != life {
+    if boot != expected {
         return;
     }
     for sealed in gpus.into_iter().filter(|sealed| tokens.contains(&(sealed.gpu, sealed.promised))) {

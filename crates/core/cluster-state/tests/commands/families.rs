@@ -99,7 +99,7 @@ fn reports_on_models_that_share_nothing_of_strangers_and_below_the_level_are_ref
         (cuts(5, 1, 1, &[5]), "model alone shares its trunk with no other"),
         (cuts(6, 1, 1, &[5]), "model emulated shares its trunk with no other"),
         (cuts(1, 2, 2, &[5]), "is not in the sub-cluster of model"),
-        (cuts(1, 1, 7, &[5]), "lives as"),
+        (cuts(1, 1, 7, &[5]), "runs in boot"),
         (cuts(9, 1, 1, &[5]), "unknown model"),
         (cuts(1, 1, 1, &[5, 5]), "one twice"),
         (cuts(1, 1, 1, &(0..17).collect::<Vec<_>>()), "cuts: 17 entries"),

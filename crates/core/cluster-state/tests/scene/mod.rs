@@ -247,7 +247,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Scheduler replicas 1, 2 and 3, each in the life of its own number times ten.
+    /// Scheduler replicas 1, 2 and 3, each in the boot of its own number times ten.
     pub fn with_three_nodes() -> Self {
         let mut scene = Self::default();
         for id in 1..=3 {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use symphony_types::{LatencyProfile, Nanos};
+use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
 use super::declared::{Crop, DeclaredEdge, InputData, PipelineDeclaration};
 use super::limits::{DECLARATION_BYTES_MAX, DECLARED_NAME_BYTES_MAX, STAGE_TENSORS_MAX};
@@ -113,8 +113,10 @@ impl PipelineDeclaration {
         if self.version == 0 {
             return Err(Refused::new("version", "a number from 1", 0));
         }
-        if self.items_max == 0 {
-            return Err(Refused::new("max_batch_size", "a number from 1", 0));
+        // Each item is a run by itself.
+        if !(1..=PROFILE_BATCH_MAX).contains(&self.items_max) {
+            let expected = format!("a number from 1 to {PROFILE_BATCH_MAX}");
+            return Err(Refused::new("max_batch_size", expected, self.items_max));
         }
         count("input", self.inputs.len(), 1, STAGE_TENSORS_MAX)?;
         count("output", self.outputs.len(), 1, STAGE_TENSORS_MAX)?;

@@ -7,4 +7,4 @@ mod spread;
 
 pub use budgets::{Split, StageBudget, Unsplittable, even_split, split, split_options};
 pub use cost::{BatchOption, Cost, options};
-pub use spread::spread;
+pub use spread::{spread, spread_takes};

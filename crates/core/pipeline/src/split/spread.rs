@@ -13,14 +13,22 @@ use crate::pipeline::Pipeline;
 #[must_use]
 pub fn spread(pipeline: &Pipeline, found: &Split, rate_rps: f64, cost: Cost, hop: Nanos) -> Vec<Nanos> {
     let requests = pipeline.requests_per_request();
-    let source = pipeline.order().first().copied();
-    let hop_to = |stage: usize| if Some(stage) == source { Nanos::ZERO } else { hop };
     let takes = |(at, stage): (usize, &crate::pipeline::Stage)| {
         found.stages.get(at).map_or(Nanos::ZERO, |budget| {
-            cost.takes(&stage.profile, rate_rps * requests[at], budget.batch).min(budget.budget) + hop_to(at)
+            cost.takes(&stage.profile, rate_rps * requests[at], budget.batch).min(budget.budget)
         })
     };
     let takes: Vec<Nanos> = pipeline.stages().iter().enumerate().map(takes).collect();
+    spread_takes(pipeline, &takes, hop)
+}
+
+/// The same with what the batch of each stage takes given, in the order of the pipeline; nothing for stages without.
+#[must_use]
+pub fn spread_takes(pipeline: &Pipeline, takes: &[Nanos], hop: Nanos) -> Vec<Nanos> {
+    let source = pipeline.order().first().copied();
+    let hop_to = |stage: usize| if Some(stage) == source { Nanos::ZERO } else { hop };
+    let with_hop = |stage: usize| takes.get(stage).copied().unwrap_or(Nanos::ZERO) + hop_to(stage);
+    let takes: Vec<Nanos> = (0..pipeline.stages().len()).map(with_hop).collect();
     // The longest way to the end of each stage, and from its end.
     let (mut before, mut behind) = (takes.clone(), vec![Nanos::ZERO; takes.len()]);
     for &stage in pipeline.order() {

@@ -169,7 +169,7 @@ impl<'a> Pipelines<'a> {
             },
         };
         let Some((slot, ask)) = self.awaited.remove(&sequence) else { return Ok(None) };
-        let rows = self.rows(now, slot, ask, lost);
+        let rows = self.rows(slot, ask, lost);
         let event = match lost {
             Some(lost) => Event::StageEnded { ask, lost },
             None => Event::StageDone { ask, rows: &rows },
@@ -220,9 +220,9 @@ impl<'a> Pipelines<'a> {
     }
 
     /// The rows that a result brings along each edge out of its stage; none without a result.
-    fn rows(&mut self, now: Time, slot: u32, ask: AskId, lost: Option<Lost>) -> Vec<u32> {
+    fn rows(&mut self, slot: u32, ask: AskId, lost: Option<Lost>) -> Vec<u32> {
         let Some(flight) = self.flight(slot).filter(|_| lost.is_none()) else { return Vec::new() };
-        let (pipeline, number) = (flight.pipeline, flight.number);
+        let (pipeline, number, arrived) = (flight.pipeline, flight.number, flight.arrived);
         let Some(stage) = flight.run.stage(ask) else { return Vec::new() };
         let load = &self.scenario.pipelines[pipeline];
         let mut rng = result_rng(self.seed, pipeline, number, ask.get());
@@ -230,7 +230,8 @@ impl<'a> Pipelines<'a> {
         meter.result(stage);
         let edges = load.pipeline.edges().iter().zip(&load.fan_outs).enumerate();
         let ways = edges.filter(|(_, (edge, _))| edge.from == stage).map(|(at, (_, fan_out))| {
-            let rows = fan_out.draw(now, &mut rng);
+            // By when the picture came: when its result did depends on the policy.
+            let rows = fan_out.draw(arrived, &mut rng);
             meter.rows(at, rows);
             rows
         });

@@ -1,8 +1,10 @@
-//! What pipelines plan for at given rates: the budget of each stage, and by it what the queues of their models aim for.
+//! What pipelines plan for at given rates: the budget of each stage, and by it what policies are told of its model.
 
 use std::sync::Arc;
 
-use symphony_pipeline::{BatchOption, Cost, Pipeline, RunPlan, Unsplittable, even_split, split_options};
+use symphony_pipeline::{
+    BatchOption, Cost, Pipeline, RunPlan, StageBudget, Unsplittable, even_split, split_options, spread_takes,
+};
 use symphony_types::{LatencyProfile, Nanos};
 use symphony_workload::{ModelSpec, PipelineLoad, Scenario, SplitRule};
 
@@ -73,7 +75,8 @@ impl PipelinePlans {
         plans
     }
 
-    /// What the queue of a model aims for: the shortest budget, and its own SLO if it has requests of its own.
+    /// What policies are told of a model: the shortest budget, and its own SLO if that is shorter and it has requests
+    /// of its own.
     pub(crate) fn slo(&self, model: usize, own: &ModelSpec) -> Nanos {
         match self.budgets[model] {
             None => own.slo,
@@ -130,7 +133,13 @@ fn split(
     if load.split != SplitRule::Even {
         let step = Nanos::new((pipeline.slo().get() / STEPS).max(1));
         let split = split_options(pipeline, &options, step, load.hop)?;
-        return Ok((split.stages.iter().map(|stage| stage.budget).collect(), split.gpus));
+        // What no batch needs is spread, as the leader of a cluster does.
+        let takes = |(stage, options): (&StageBudget, &Vec<BatchOption>)| {
+            let batch = options.iter().find(|option| option.batch == stage.batch);
+            batch.map_or(stage.budget, |option| option.takes.min(stage.budget))
+        };
+        let takes: Vec<Nanos> = split.stages.iter().zip(&options).map(takes).collect();
+        return Ok((spread_takes(pipeline, &takes, load.hop), split.gpus));
     }
     let even = even_split(pipeline, known.rate_rps, Cost::Execution, load.hop)?;
     let budgets: Vec<Nanos> = even.stages.iter().map(|stage| stage.budget).collect();
@@ -169,4 +178,28 @@ fn stage_options(
         BatchOption { batch, takes, gpus: stage_rps * slowest.as_secs_f64() / f64::from(batch) }
     };
     (1..=with_delays.batch_max()).map(option).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_batch_needs_is_spread_over_all_stages() {
+        let text = "
+            name = 'spread'
+            policy = 'auto'
+            duration_s = 1
+            gpu = [{ kind = 'x', count = 1 }]
+            workload = { rate_rps = 1, arrival = 'poisson' }
+            [[pipeline]]
+            slo_ms = 100
+            stage = [{ name = 'a', alpha_ms = 1, beta_ms = 5 }, { name = 'b', alpha_ms = 1, beta_ms = 1 }]
+            edge = [{ from = 'a', to = 'b' }]";
+        let scenario = Scenario::parse("spread.toml", text, &[], &|_| Err("no files".to_owned())).unwrap();
+        let plans = PipelinePlans::new(&scenario, scenario.rate_rps);
+        let budgets = [0, 1].map(|model| plans.slo(model, &scenario.models[model]));
+        // Alone they take 6 and 2 ms. A first stage with 6 ms and no more would lose all that wait for a GPU.
+        assert_eq!(budgets, [75, 25].map(Nanos::from_millis));
+    }
 }

@@ -45,8 +45,8 @@ impl FanOut {
         self.gamma * self.profile.as_ref().map_or(1.0, |profile| profile.factor_at(at))
     }
 
-    /// Draws the rows of a result that comes at this time. Where at most one row goes along, it does with probability
-    /// γ, whatever the law.
+    /// Draws the rows of a result, of a request that arrives at this time. Where at most one row goes along, it does
+    /// with probability γ, whatever the law.
     pub fn draw(&self, at: Time, rng: &mut impl Rng) -> u32 {
         let mean = self.mean_at(at);
         let rows = if self.most == 1 || self.law == FanOutLaw::Fixed {
@@ -64,7 +64,8 @@ impl FanOut {
 }
 
 /// The random numbers of one result: they depend on the seed, the pipeline, the number of its request and that of the
-/// stage request, so that every policy sees the same objects in the same picture.
+/// stage request, so that every policy sees the same objects in the same picture. Behind the stages that the first one
+/// leads to, numbers follow the order of results: there only the law is the same.
 #[must_use]
 pub fn result_rng(seed: u64, pipeline: usize, request: u64, ask: u32) -> impl Rng {
     let of_request = seed.wrapping_add(request.wrapping_add(1).wrapping_mul(GOLDEN));

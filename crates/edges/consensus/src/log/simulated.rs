@@ -24,7 +24,7 @@ struct Disk {
     /// What reads see: both of these.
     values: Values,
     /// The number of the open that may use it; earlier opens are stale.
-    life: u64,
+    boot: u64,
     random: u64,
     barrier_max: Duration,
     /// A planted fault: barriers return without making anything durable.
@@ -41,7 +41,7 @@ impl SimulatedDisk {
             durable: Values::default(),
             unsynced: Vec::new(),
             values: Values::default(),
-            life: 0,
+            boot: 0,
             random: seed,
             barrier_max,
             lies: false,
@@ -67,13 +67,13 @@ impl SimulatedDisk {
             disk.durable.apply(batch);
         }
         disk.values = disk.durable.clone();
-        disk.life += 1;
+        disk.boot += 1;
     }
 
     /// Kills the process but not the machine: everything written survives. The replica that had the disk open loses
     /// it.
     pub fn kill(&self) {
-        self.disk().life += 1;
+        self.disk().boot += 1;
     }
 
     /// A separate disk with the present contents of this one, all durable, like a copy of a volume.
@@ -84,7 +84,7 @@ impl SimulatedDisk {
             durable: disk.values.clone(),
             unsynced: Vec::new(),
             values: disk.values.clone(),
-            life: 0,
+            boot: 0,
             random: disk.random,
             barrier_max: disk.barrier_max,
             lies: disk.lies,
@@ -114,7 +114,7 @@ impl SimulatedDisk {
 
     /// Opens the disk as an engine; earlier opens become stale.
     pub(crate) fn open(&self) -> SimulatedEngine {
-        SimulatedEngine { life: self.disk().life, disk: self.clone() }
+        SimulatedEngine { boot: self.disk().boot, disk: self.clone() }
     }
 
     fn disk(&self) -> MutexGuard<'_, Disk> {
@@ -136,14 +136,14 @@ impl Disk {
 /// One open of a [`SimulatedDisk`].
 #[derive(Debug)]
 pub(crate) struct SimulatedEngine {
-    life: u64,
+    boot: u64,
     disk: SimulatedDisk,
 }
 
 impl SimulatedEngine {
     fn disk(&self) -> io::Result<MutexGuard<'_, Disk>> {
         let disk = self.disk.disk();
-        if disk.life == self.life { Ok(disk) } else { Err(io::Error::other("the machine has lost its power")) }
+        if disk.boot == self.boot { Ok(disk) } else { Err(io::Error::other("the machine has lost its power")) }
     }
 }
 
@@ -209,7 +209,7 @@ mod tests {
             engine.write(vote(3)).unwrap();
             assert_eq!(engine.slot(Slot::Vote).unwrap().unwrap()[0], 3, "reads see what was written");
             disk.crash();
-            assert!(engine.write(vote(4)).is_err(), "the life before the crash is over");
+            assert!(engine.write(vote(4)).is_err(), "the boot before the crash is over");
             left.insert(disk.open().slot(Slot::Vote).unwrap().unwrap()[0]);
         }
         assert_eq!(left.into_iter().collect::<Vec<_>>(), [1, 2, 3]);

@@ -216,7 +216,7 @@ impl<P: Program> Device for CudaDevice<P> {
     fn is_reached(&mut self, event: Event) -> Result<bool, DeviceError> {
         self.cuda.context().bind_to_thread().map_err(device_error)?;
         // cudarc's own call treats an error as "not yet", and would wait for ever.
-        // SAFETY: the event lives in `self`.
+        // SAFETY: the event is in `self`.
         match unsafe { result::event::query(self.event(event).cu_event()) } {
             Ok(()) => Ok(true),
             Err(DriverError(CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),

@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::path::Path;
+use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_types::CutDigest;
@@ -10,6 +11,7 @@ use super::{FamilyError, FamilyExecutor, read};
 use crate::files::open_regular;
 use crate::onnx_session::OnnxOptions;
 use crate::runtime::Runtime;
+use crate::stop::Stop;
 
 /// Bytes of a file that is taken apart: it lies in memory beside the models that are being served, and a larger one is
 /// served whole.
@@ -50,11 +52,20 @@ impl FamilyFile {
         Ok(CutDigest::told(model.cuts().iter().map(|cut| CutDigest::of(cut.hash.as_bytes()))))
     }
 
-    /// Compares the model with its parts as [`FamilyExecutor::form`] does; nothing of it stays.
+    /// Compares the model with its parts as [`FamilyExecutor::form`] does; nothing of it stays. A batch that takes
+    /// longer than `within` is aborted, and any once `stop` is given up: the model was loaded with a batch of zeros,
+    /// and other inputs may make it loop for ever.
     ///
     /// # Errors
-    /// If it cannot be cut there, cannot be loaded, or answers otherwise in parts than whole.
-    pub fn check(&self, runtime: &Runtime, trunk: CutDigest, options: &OnnxOptions) -> Result<(), FamilyError> {
-        FamilyExecutor::form_at(runtime, &[(self.name.as_str(), self.bytes.clone())], trunk, options).map(drop)
+    /// If it cannot be cut there, cannot be loaded, does not end, or answers otherwise in parts than whole.
+    pub fn check(
+        &self,
+        runtime: &Runtime,
+        trunk: CutDigest,
+        options: &OnnxOptions,
+        (stop, within): (&Stop, Duration),
+    ) -> Result<(), FamilyError> {
+        let models = [(self.name.as_str(), self.bytes.clone())];
+        FamilyExecutor::form_at(runtime, &models, trunk, (options, Some((stop.clone(), within)))).map(drop)
     }
 }

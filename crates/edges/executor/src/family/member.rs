@@ -23,7 +23,7 @@ const RUNS: u32 = 3;
 pub struct MemberOptions {
     /// As for the whole model; the signature is what it is asked for.
     pub onnx: OnnxOptions,
-    /// Ends the suffix's runs.
+    /// Ends the comparison with the whole, and later the suffix's runs.
     pub stop: Stop,
     /// A run of either part that takes longer is ended.
     pub run_within: Duration,
@@ -72,7 +72,8 @@ impl FamilyFile {
     ) -> Result<FamilyMember, FamilyError> {
         let name = self.name.as_str();
         let unfit = |problem: String| FamilyError::Unfit { model: name.to_owned(), problem };
-        let mut family = FamilyExecutor::form_at(runtime, &[(name, self.bytes.clone())], trunk, &options.onnx)?;
+        let (models, limit) = ([(name, self.bytes.clone())], Some((options.stop.clone(), options.run_within)));
+        let mut family = FamilyExecutor::form_at(runtime, &models, trunk, (&options.onnx, limit))?;
         let suffix = family.take(0).ok_or(FamilyError::Empty)?;
         if family.trunk.batch_sizes().is_some() || suffix.batch_sizes().is_some() {
             return Err(unfit("it has batch sizes of its own".into()));
@@ -84,7 +85,7 @@ impl FamilyFile {
         }
         // Whatever becomes of this model, others run through the trunk.
         family.trunk = family.trunk.ended_by(Stop::default(), options.run_within);
-        family.suffixes.insert(variant, suffix.ended_by(options.stop.clone(), options.run_within));
+        family.suffixes.insert(variant, suffix);
         let shares = family.settle(variant, before).map_err(unfit)?;
         let batch_max = family.trunk.batch_max();
         let (memory, trunk_memory) = (family.suffix_memory(variant), family.trunk.memory().unwrap_or_default());

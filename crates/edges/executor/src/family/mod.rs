@@ -8,6 +8,7 @@ mod file;
 mod member;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_onnx_graph::{Cut, End, Model, Part, ValueHash, common_cut};
@@ -17,6 +18,7 @@ use crate::onnx::OnnxExecutor;
 use crate::onnx_session::OnnxOptions;
 use crate::port::{BatchInputs, MemoryUse, ModelExecutor, Segment};
 use crate::runtime::Runtime;
+use crate::stop::Stop;
 
 pub use error::{FamilyError, FamilyRunError};
 pub use file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
@@ -27,6 +29,8 @@ pub use member::{FamilyMember, MemberOptions, SharedTrunk};
 pub struct FamilyExecutor {
     runtime: Runtime,
     options: OnnxOptions,
+    /// What ends a batch of a part or of a whole model, and after how long; none if nothing does.
+    limit: Option<(Stop, Duration)>,
     trunk_hash: ValueHash,
     trunk: OnnxExecutor,
     suffixes: BTreeMap<u32, OnnxExecutor>,
@@ -50,18 +54,16 @@ impl FamilyExecutor {
         let all: Vec<&Model> = graphs.iter().collect();
         let no_trunk = || FamilyError::NoTrunk { first: first.to_owned(), models: models.len() };
         let cuts = common_cut(&all).ok_or_else(no_trunk)?;
-        Self::cut_at(runtime, models, &graphs, &cuts, options)
+        Self::cut_at(runtime, models, &graphs, &cuts, (options, None))
     }
 
-    /// As [`form`](Self::form), at the trunk of that digest.
-    ///
-    /// # Errors
-    /// As there, or if a model does not begin with the trunk.
-    pub fn form_at(
+    /// As [`form`](Self::form), at the trunk of that digest. Batches that take longer than the limit are aborted, and
+    /// all once it is given up.
+    fn form_at(
         runtime: &Runtime,
         models: &[(&str, Bytes)],
         trunk: CutDigest,
-        options: &OnnxOptions,
+        (options, limit): (&OnnxOptions, Option<(Stop, Duration)>),
     ) -> Result<Self, FamilyError> {
         let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
         let mut cuts = Vec::with_capacity(graphs.len());
@@ -69,7 +71,7 @@ impl FamilyExecutor {
             let cut = graph.cuts().iter().find(|cut| CutDigest::of(cut.hash.as_bytes()) == trunk);
             cuts.push(cut.ok_or_else(|| FamilyError::OtherTrunk { model: (*name).to_owned() })?);
         }
-        Self::cut_at(runtime, models, &graphs, &cuts, options)
+        Self::cut_at(runtime, models, &graphs, &cuts, (options, limit))
     }
 
     /// Forms the family of models that are cut there, each at its own place.
@@ -78,7 +80,7 @@ impl FamilyExecutor {
         models: &[(&str, Bytes)],
         graphs: &[Model],
         cuts: &[&Cut],
-        options: &OnnxOptions,
+        (options, limit): (&OnnxOptions, Option<(Stop, Duration)>),
     ) -> Result<Self, FamilyError> {
         let Some(((&(first, _), model), &cut)) = models.first().zip(graphs.first()).zip(cuts.first()) else {
             return Err(FamilyError::Empty);
@@ -90,8 +92,9 @@ impl FamilyExecutor {
         let mut family = Self {
             runtime: runtime.clone(),
             options,
+            trunk: limited(trunk, limit.as_ref()),
+            limit,
             trunk_hash: cut.hash,
-            trunk,
             suffixes: BTreeMap::new(),
             between: Vec::new(),
             gathered: Vec::new(),
@@ -238,7 +241,10 @@ impl FamilyExecutor {
 
     /// Loads a suffix, and keeps it if it answers with the trunk as the whole model does.
     fn admit(&mut self, variant: u32, name: &str, whole: &[u8], suffix: &[u8]) -> Result<(), FamilyError> {
-        let load = |name: &str, bytes: &[u8]| OnnxExecutor::from_memory(&self.runtime, name, bytes, &self.options);
+        let load = |name: &str, bytes: &[u8]| {
+            let loaded = OnnxExecutor::from_memory(&self.runtime, name, bytes, &self.options);
+            loaded.map(|executor| limited(executor, self.limit.as_ref()))
+        };
         let mut suffix = load(&format!("suffix of {name}"), suffix)?;
         let words = |specs: &[symphony_types::TensorSpec], batch_max: u32| {
             let tensors: Vec<_> =
@@ -260,6 +266,14 @@ impl FamilyExecutor {
         check::compare(name, &mut whole, &mut self.trunk, &mut suffix)?;
         self.suffixes.insert(variant, suffix);
         Ok(())
+    }
+}
+
+/// The executor with that limit to its batches.
+fn limited(executor: OnnxExecutor, limit: Option<&(Stop, Duration)>) -> OnnxExecutor {
+    match limit {
+        Some((stop, within)) => executor.ended_by(stop.clone(), *within),
+        None => executor,
     }
 }
 

@@ -16,7 +16,7 @@ macro_rules! keeps_its_promises {
 
             keeps_its_promises!(@each $subject:
                 inputs_arrive_whole_and_in_the_order_asked
-                a_former_life_is_not_read_from
+                a_former_boot_is_not_read_from
                 what_has_its_outcome_is_none_and_the_others_come
                 a_frontend_that_is_gone_costs_its_own_requests_only
                 a_batch_that_no_frame_holds_arrives

@@ -49,7 +49,7 @@ pub(crate) async fn inputs_arrive_whole_and_in_the_order_asked<S: Subject>() {
     assert_eq!(read(&subject, 0, &[]).await, Payloads::new());
 }
 
-pub(crate) async fn a_former_life_is_not_read_from<S: Subject>() {
+pub(crate) async fn a_former_boot_is_not_read_from<S: Subject>() {
     let subject = S::start().await;
     subject.frontends()[0].hold(1, bytes_of(1, 10));
     let former = BootId::new(BOOT.get() - 1);

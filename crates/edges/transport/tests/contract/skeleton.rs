@@ -79,18 +79,18 @@ impl PayloadTransport for Skeleton {
     }
 }
 
-/// The frontend's side: one life of an frontend.
-async fn serve(frontend: Arc<TestFrontend>, life: BootId, mut messages: mpsc::Receiver<Message>) {
+/// The frontend's side: one boot of a frontend.
+async fn serve(frontend: Arc<TestFrontend>, own_boot: BootId, mut messages: mpsc::Receiver<Message>) {
     while let Some(message) = messages.recv().await {
         match message {
             Message::Read { boot, sequences, answer } => {
-                let input = |sequence: u64| if boot == life { frontend.input(sequence) } else { None };
+                let input = |sequence: u64| if boot == own_boot { frontend.input(sequence) } else { None };
                 _ = answer.send(sequences.into_iter().map(input).collect());
             }
-            Message::Deliver { boot, results } if boot == life => {
+            Message::Deliver { boot, results } if boot == own_boot => {
                 results.into_iter().for_each(|result| frontend.returned(returned(result)));
             }
-            // For a former life: its requests have ended with it.
+            // For a former boot: its requests have ended with it.
             Message::Deliver { .. } => {}
             Message::Flush(flush) => _ = flush.send(()),
         }

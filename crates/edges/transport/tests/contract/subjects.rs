@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::test_frontend::TestFrontend;
 
-/// The life of both frontends.
+/// The boot of both frontends.
 pub(crate) const BOOT: BootId = BootId::new(4);
 /// The frontends.
 pub(crate) const FRONTENDS: [FrontendId; 2] = [FrontendId::new(1), FrontendId::new(2)];
@@ -74,7 +74,7 @@ impl Subject for InProcess {
 pub(crate) struct Linked {
     transport: LinkedPayloads,
     frontends: [Arc<TestFrontend>; 2],
-    lives: [CancellationToken; 2],
+    stops: [CancellationToken; 2],
     way: Way,
     _view: watch::Sender<Arc<View>>,
     _pki: Option<tempfile::TempDir>,
@@ -96,15 +96,15 @@ impl Linked {
                 Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
             }
         };
-        let (mut frontends, mut lives, mut view) = (Vec::new(), Vec::new(), View::default());
+        let (mut frontends, mut stops, mut view) = (Vec::new(), Vec::new(), View::default());
         for frontend in FRONTENDS {
-            let (listener, life) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), CancellationToken::new());
+            let (listener, stop) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), CancellationToken::new());
             let name = format!("frontend-{frontend}");
             let data_addr = listener.local_addr().unwrap().to_string();
             let shown = FrontendView { name: name.clone(), boot: BOOT, data_addr, ..FrontendView::default() };
             view.frontends.insert(frontend, shown);
             // Smaller than what some promises put there.
-            let shared = || SharedInputs::start(16 << 20, 256, true, life.clone()).unwrap();
+            let shared = || SharedInputs::start(16 << 20, 256, true, stop.clone()).unwrap();
             let shared = match way {
                 Way::SharedMemory => Some(shared()),
                 Way::Rdma => Some(SharedInputs::over_rdma(16 << 20, 256, true, None).unwrap()),
@@ -113,10 +113,10 @@ impl Linked {
             let frontend = TestFrontend::new(shared.clone());
             let incoming = Incoming::new(listener, net(Role::Frontend, &name), Port::new("test", &[Role::Backend], 64));
             let serving = serve(incoming, Arc::clone(&frontend), shared);
-            let ends = life.clone();
+            let ends = stop.clone();
             tokio::spawn(async move { ends.run_until_cancelled(serving).await });
             frontends.push(frontend);
-            lives.push(life);
+            stops.push(stop);
         }
         let (told, views) = watch::channel(Arc::new(view));
         let config = PayloadsConfig {
@@ -132,8 +132,8 @@ impl Linked {
         for frontend in FRONTENDS {
             assert_eq!(transport.read(frontend, BOOT, vec![0]).await, [None]);
         }
-        let (frontends, lives) = (frontends.try_into().unwrap(), lives.try_into().unwrap());
-        Self { transport, frontends, lives, way, _view: told, _pki: pki }
+        let (frontends, stops) = (frontends.try_into().unwrap(), stops.try_into().unwrap());
+        Self { transport, frontends, stops, way, _view: told, _pki: pki }
     }
 }
 
@@ -171,7 +171,7 @@ macro_rules! linked {
             }
 
             async fn kill(&mut self, index: usize) {
-                self.0.lives[index].cancel();
+                self.0.stops[index].cancel();
                 // Until the other end has noticed, memory that both have may still be read.
                 while self.0.transport.readings().pairs.iter().any(|pair| pair.frontend == FRONTENDS[index]) {
                     tokio::task::yield_now().await;

@@ -226,10 +226,10 @@ async fn many_links_of_two_processes_change_over_beside_each_other() {
 async fn when_the_other_process_is_killed_the_link_ends_at_once_and_others_go_on() {
     let (mut other, survivor) = (Other::start("answers"), Other::start("answers"));
     let (net, its_net) = (other.net(true), survivor.net(true));
-    let (mut link, mut lives) = (other.link(&net).await, survivor.link(&its_net).await);
+    let (mut link, mut its_link) = (other.link(&net).await, survivor.link(&its_net).await);
     for number in 0..20 {
         there_and_back(&mut link, number).await;
-        there_and_back(&mut lives, number).await;
+        there_and_back(&mut its_link, number).await;
     }
     other.kill();
     let killed = Instant::now();
@@ -244,7 +244,7 @@ async fn when_the_other_process_is_killed_the_link_ends_at_once_and_others_go_on
     soon(closed).await;
     println!("and its sender after {} ms", killed.elapsed().as_millis());
     for number in 20..40 {
-        there_and_back(&mut lives, number).await;
+        there_and_back(&mut its_link, number).await;
     }
 }
 

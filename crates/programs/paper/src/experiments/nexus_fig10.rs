@@ -52,7 +52,8 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             differences(),
             vec![
                 format!(
-                    "Without prefix batching {:.0} % are left here; the paper's plot has its bar. A frame is counted as a seventh of its requests, not by its last answer.",
+                    "Without prefix batching {:.0} % are left here; the paper's plot has its bar. The requests of a frame come by themselves, \
+                     each kind at its own intervals, and a frame is counted as a seventh of them, not by its last answer.",
                     100.0 * share(uniform[FIRST_LESS], uniform[ALL]).unwrap_or_default()
                 ),
                 "Clipper and TF Serving, which the paper lets run ResNet alone, are not here; `− overlap` is what both lack.".to_owned(),

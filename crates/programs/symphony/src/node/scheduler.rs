@@ -67,7 +67,7 @@ pub(crate) async fn run(args: &NodeArgs, policies: &PolicyRegistry) -> anyhow::R
     let runtime = std::sync::Arc::new(runtime.context("cannot start the dispatch runtime")?);
     symphony_scheduler_runtime::register_metrics(&registry, &runtime);
     plane.explain_by(std::sync::Arc::new(Memory(std::sync::Arc::clone(&runtime))));
-    let life = (scheduler.id, boot);
+    let own_boot = (scheduler.id, boot);
     tokio::spawn(report_loads(std::sync::Arc::clone(&runtime), plane.load_reports()));
 
     let (view, leadership) = (plane.view(), plane.leadership());
@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &NodeArgs, policies: &PolicyRegistry) -> anyhow::R
     let fatal = tokio::select! {
         told = until_told_to_stop(vec![own.handle()]) => {
             told?;
-            hand_over(&plane, life).await;
+            hand_over(&plane, own_boot).await;
             None
         }
         fatal = ends.wait_for(Option::is_some) => fatal.ok().and_then(|fatal| fatal.clone()),

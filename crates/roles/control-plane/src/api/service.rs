@@ -183,8 +183,8 @@ impl ControlService {
         };
         // One that registered by another replica may not be known here yet: then its role has to do.
         let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
-        let life = (member, BootId::new(process.boot_id));
-        is_itself.then(|| self.viewer.levels.begin(life, Level::told(process.level)))
+        let boot = (member, BootId::new(process.boot_id));
+        is_itself.then(|| self.viewer.levels.begin(boot, Level::told(process.level)))
     }
 
     /// A command forwarded by another replica.
@@ -245,8 +245,8 @@ impl Control for ControlService {
         self.admits_watch(request.get_ref())?;
         let is_frontend = peer_info.has_role(&[Role::Frontend]);
         let sign =
-            request.get_ref().frontend.filter(|_| is_frontend).map(|life| {
-                self.signs.begin(Instant::now(), (FrontendId::new(life.frontend), BootId::new(life.boot_id)))
+            request.get_ref().frontend.filter(|_| is_frontend).map(|told| {
+                self.signs.begin(Instant::now(), (FrontendId::new(told.frontend), BootId::new(told.boot_id)))
             });
         // One slot that keeps the latest view: a slow watcher costs no memory, and misses only outdated views.
         let cut =

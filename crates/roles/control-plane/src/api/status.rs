@@ -42,7 +42,7 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::UnknownSubcluster { .. }
         | Refusal::NoSuchPlan { .. }
         | Refusal::UnknownPipeline { .. } => Code::NotFound,
-        Refusal::StaleLife { .. }
+        Refusal::StaleBoot { .. }
         | Refusal::WhichSubcluster { .. }
         | Refusal::ProfileMissing { .. }
         | Refusal::OutOfMemory { .. }

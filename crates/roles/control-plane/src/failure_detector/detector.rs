@@ -249,13 +249,13 @@ mod tests {
     }
 
     #[test]
-    fn another_life_counts_for_nothing() {
+    fn another_boot_counts_for_nothing() {
         let mut scene = Scene::new();
         scene.leader(0, Some(ME));
         let stranger = BootId::new(999);
         assert_eq!(scene.step(40, DetectorEvent::Heartbeat { node: TWO, boot: stranger }), []);
         assert_eq!(scene.step(40, DetectorEvent::Lost { node: TWO, boot: stranger }), []);
-        assert_eq!(scene.tick(51), [declare(TWO), declare(THREE)], "the registered life was silent");
+        assert_eq!(scene.tick(51), [declare(TWO), declare(THREE)], "the registered boot was silent");
     }
 
     #[test]

@@ -340,7 +340,7 @@ mod tests {
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
         assert_eq!(progress.lock().unwrap().of(node), 5);
         assert_eq!(progress.lock().unwrap().level_of(node, boot), Some(Level::NEWEST));
-        assert_eq!(progress.lock().unwrap().level_of(node, BootId::new(21)), None, "of another life nothing is known");
+        assert_eq!(progress.lock().unwrap().level_of(node, BootId::new(21)), None, "of another boot nothing is known");
         // It answers twice; a heartbeat that echoes neither answer has come over a slow connection.
         thread::sleep(*answer + Duration::from_millis(5));
         for (echoed, recent) in [(0, false), (8, true)] {

@@ -83,8 +83,8 @@ mod tests {
     fn who_does_not_come_to_where_the_leader_was_in_time_does_not_apply() {
         let (node, start) = (NodeId::new(2), Instant::now());
         let mut progress = Progress::default();
-        let mut applies = |ms, life, index, own| {
-            let applies = progress.record(start + Duration::from_millis(ms), (node, BootId::new(life)), index, own);
+        let mut applies = |ms, boot, index, own| {
+            let applies = progress.record(start + Duration::from_millis(ms), (node, BootId::new(boot)), index, own);
             (applies, progress.late())
         };
         assert_eq!(applies(0, 1, 10, 10), (true, 0));
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(applies(3_002, 1, 40, 70), (true, 0), "it is, and owes what came since");
         assert_eq!(applies(5_002, 1, 41, 90), (true, 0));
         assert_eq!(applies(5_003, 1, 41, 90), (false, 1));
-        assert_eq!(applies(5_010, 2, 3, 90), (true, 0), "another life has its own time");
+        assert_eq!(applies(5_010, 2, 3, 90), (true, 0), "another boot has its own time");
         assert_eq!(applies(7_011, 2, 3, 90), (true, 0), "and so has one that was not heard for as long");
         assert_eq!(applies(9_011, 2, 3, 90), (true, 0));
         assert_eq!(applies(9_012, 2, 3, 90), (false, 1));

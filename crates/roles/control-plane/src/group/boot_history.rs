@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use symphony_types::BootId;
 
+/// As release 0.2 called it: disks have it under this name.
 const FILE: &str = "lives";
 
 /// Boots since the last one that the cluster registered. A replica that fails to start more often forgets the oldest.
@@ -32,7 +33,7 @@ impl BootHistory {
         boots.drain(..boots.len().saturating_sub(BOOTS_MAX));
         match write(dir, &boots) {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-                tracing::warn!(%error, "this life cannot be written down");
+                tracing::warn!(%error, "this boot cannot be written down");
             }
             written => written?,
         }
@@ -66,7 +67,7 @@ fn read(dir: &Path) -> io::Result<Vec<BootId>> {
         text => text?,
     };
     let malformed = |line: &str| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{}: `{line}` is no life's number", path.display()))
+        io::Error::new(io::ErrorKind::InvalidData, format!("{}: `{line}` is no boot's number", path.display()))
     };
     text.lines().map(|line| line.parse().map(BootId::new).map_err(|_| malformed(line))).collect()
 }
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_copy_does_not_know_the_lives_since() {
+    fn an_older_copy_does_not_know_the_boots_since() {
         let (dir, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         BootHistory::begin(dir.path(), false, boot(11), None).unwrap().taken_in(boot(11)).unwrap();
         fs::copy(dir.path().join(FILE), copy.path().join(FILE)).unwrap();
@@ -121,7 +122,7 @@ mod tests {
         assert!(BootHistory::begin(dir.path(), true, boot(4), Some(boot(3))).unwrap().know(boot(3)));
         fs::write(dir.path().join(FILE), "12\nrubbish\n").unwrap();
         let error = BootHistory::begin(dir.path(), true, boot(5), None).unwrap_err().to_string();
-        assert!(error.contains("`rubbish` is no life's number"), "{error}");
+        assert!(error.contains("`rubbish` is no boot's number"), "{error}");
     }
 
     #[test]

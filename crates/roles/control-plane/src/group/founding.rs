@@ -106,7 +106,7 @@ pub(crate) async fn rejoin(
     let mut answers: FuturesUnordered<_> = proposer.others().into_iter().map(answer).collect();
     while let Ok(Some((by, view))) = timeout_at(give_up, answers.next()).await {
         if is_behind(config.node, boot_history, group.last_index(), &view) {
-            tracing::error!(%by, "another replica knows of a later life of this one");
+            tracing::error!(%by, "another replica knows of a later boot of this one");
             group.forget();
             return Err(Fatal::forgotten(config));
         }
@@ -118,7 +118,7 @@ pub(crate) async fn rejoin(
 /// Whether the view names a boot of this replica that its disk does not know.
 pub(crate) fn names_another(me: NodeId, boot_history: &BootHistory, view: &View) -> bool {
     #[cfg(feature = "planted-faults")]
-    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::LivesUnasked) {
+    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::BootsUnasked) {
         return false;
     }
     let named = view.nodes.get(&me).and_then(|node| node.boot);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_seen_more_and_names_an_unknown_life_shows_that_the_disk_is_an_older_copy() {
+    fn who_has_seen_more_and_names_an_unknown_boot_shows_that_the_disk_is_an_older_copy() {
         let dir = tempfile::tempdir().unwrap();
         let boot_history = BootHistory::begin(dir.path(), false, BootId::new(7), None).unwrap();
         let view = |applied_index, boot: Option<u64>| {
@@ -176,8 +176,8 @@ mod tests {
             View { applied_index, nodes: [(ME, node)].into(), ..View::default() }
         };
         assert!(is_behind(ME, &boot_history, 20, &view(21, Some(8))));
-        assert!(!is_behind(ME, &boot_history, 20, &view(21, Some(7))), "it knows that life");
-        assert!(!is_behind(ME, &boot_history, 20, &view(20, Some(8))), "an earlier life, by one who lags");
+        assert!(!is_behind(ME, &boot_history, 20, &view(21, Some(7))), "it knows that boot");
+        assert!(!is_behind(ME, &boot_history, 20, &view(20, Some(8))), "an earlier boot, by one who lags");
         assert!(
             !is_behind(ME, &boot_history, 20, &view(21, None)) && !is_behind(ME, &boot_history, 20, &View::default())
         );

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use symphony_types::{BootId, Level, Member};
 
-type Life = (Member, BootId);
+type MemberBoot = (Member, BootId);
 
 /// The levels of the processes that watch this replica: each watches every replica while it lives. Clones share them.
 /// As many as there are open watches.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProcessLevels(Arc<Mutex<BTreeMap<Life, Watches>>>);
+pub(crate) struct ProcessLevels(Arc<Mutex<BTreeMap<MemberBoot, Watches>>>);
 
 #[derive(Debug)]
 struct Watches {
@@ -19,22 +19,22 @@ struct Watches {
 }
 
 impl ProcessLevels {
-    fn lives(&self) -> MutexGuard<'_, BTreeMap<Life, Watches>> {
+    fn boots(&self) -> MutexGuard<'_, BTreeMap<MemberBoot, Watches>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A process watches and tells what it knows; until the returned value is dropped.
-    pub(crate) fn begin(&self, life: Life, level: Level) -> LevelTold {
-        let mut lives = self.lives();
-        let watches = lives.entry(life).or_insert(Watches { level, open: 0 });
+    pub(crate) fn begin(&self, boot: MemberBoot, level: Level) -> LevelTold {
+        let mut boots = self.boots();
+        let watches = boots.entry(boot).or_insert(Watches { level, open: 0 });
         watches.open += 1;
-        drop(lives);
-        LevelTold { levels: self.clone(), life }
+        drop(boots);
+        LevelTold { levels: self.clone(), boot }
     }
 
     /// The newest level that this boot knows; none if it does not watch, or told nothing.
-    pub(crate) fn of(&self, life: Life) -> Option<Level> {
-        self.lives().get(&life).map(|watches| watches.level)
+    pub(crate) fn of(&self, boot: MemberBoot) -> Option<Level> {
+        self.boots().get(&boot).map(|watches| watches.level)
     }
 }
 
@@ -42,16 +42,16 @@ impl ProcessLevels {
 #[derive(Debug)]
 pub(crate) struct LevelTold {
     levels: ProcessLevels,
-    life: Life,
+    boot: MemberBoot,
 }
 
 impl Drop for LevelTold {
     fn drop(&mut self) {
-        let mut lives = self.levels.lives();
-        if let Some(watches) = lives.get_mut(&self.life) {
+        let mut boots = self.levels.boots();
+        if let Some(watches) = boots.get_mut(&self.boot) {
             watches.open -= 1;
             if watches.open == 0 {
-                lives.remove(&self.life);
+                boots.remove(&self.boot);
             }
         }
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_level_is_known_while_a_watch_is_open_and_of_that_life_only() {
+    fn a_level_is_known_while_a_watch_is_open_and_of_that_boot_only() {
         let (levels, member) = (ProcessLevels::default(), Member::Backend(BackendId::new(1)));
         let [old, new] = [7, 8].map(|boot| (member, BootId::new(boot)));
         let first = levels.begin(old, Level::OLDEST);
@@ -75,6 +75,6 @@ mod tests {
         let restarted = levels.begin(new, Level::NEWEST);
         assert_eq!((levels.of(old), levels.of(new)), (Some(Level::OLDEST), Some(Level::NEWEST)));
         drop((again, restarted));
-        assert_eq!((levels.of(old), levels.of(new), levels.lives().len()), (None, None, 0));
+        assert_eq!((levels.of(old), levels.of(new), levels.boots().len()), (None, None, 0));
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Heard {
 
 /// The registering process.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct Process {
     pub(crate) config: ControlPlaneConfig,
     pub(crate) boot_history: Arc<BootHistory>,
     /// Whether blocking work may use a thread.
@@ -55,14 +55,14 @@ pub(crate) struct Life {
     pub(crate) was_taken_in: bool,
 }
 
-impl Life {
+impl Process {
     /// Records on the disk that the cluster has registered this boot. Does not wait for the disk.
     fn taken_in(&mut self) {
         self.was_taken_in = true;
         let (boot_history, boot) = (Arc::clone(&self.boot_history), self.config.boot);
         let note = move || {
             if let Err(error) = boot_history.taken_in(boot) {
-                tracing::warn!(%error, "that this life was taken in cannot be written down");
+                tracing::warn!(%error, "that this boot was taken in cannot be written down");
             }
         };
         if self.on_threads {
@@ -76,20 +76,20 @@ impl Life {
 /// Registers until stopped.
 pub(crate) async fn run(
     registration: Command,
-    mut life: Life,
+    mut process: Process,
     proposer: Proposer,
     Heard { mut views, mut contact_state }: Heard,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
 ) {
-    let (node, boot) = (life.config.node, life.config.boot);
+    let (node, boot) = (process.config.node, process.config.boot);
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
     let told = views.clone();
     let keep = async {
         loop {
-            if let Err(refusal) = register(&registration, &life, &proposer, &metrics).await {
+            if let Err(refusal) = register(&registration, &process, &proposer, &metrics).await {
                 fatal.send_replace(Some(refusal));
                 return;
             }
@@ -97,7 +97,7 @@ pub(crate) async fn run(
             // view is read, waiting for "up" would take for ever.
             let applied = timeout(APPLIED_WITHIN, views.wait_for(up)).await.map(|seen| seen.is_ok());
             match applied {
-                Ok(true) => life.taken_in(),
+                Ok(true) => process.taken_in(),
                 Ok(false) => return,
                 // A replica that applies nothing gets no answer from the leader, and must not flap with each attempt.
                 Err(_) => {
@@ -111,7 +111,7 @@ pub(crate) async fn run(
             let came = Instant::now();
             let over = tokio::select! {
                 down = views.wait_for(|view| !up(view)) => down.is_err(),
-                never = tell_policies(&life, &proposer, told.clone()) => match never {},
+                never = tell_policies(&process, &proposer, told.clone()) => match never {},
             };
             if over {
                 return;
@@ -133,10 +133,10 @@ pub(crate) async fn run(
 }
 
 /// Tells the cluster which policies this program adds, as soon as that can be written down.
-async fn tell_policies(life: &Life, proposer: &Proposer, mut views: watch::Receiver<Arc<View>>) -> Infallible {
-    let names: Vec<_> = life.config.policies.names().map(str::to_owned).collect();
+async fn tell_policies(process: &Process, proposer: &Proposer, mut views: watch::Receiver<Arc<View>>) -> Infallible {
+    let names: Vec<_> = process.config.policies.names().map(str::to_owned).collect();
     if !names.is_empty() && views.wait_for(|view| view.level >= Level::WITH_POLICIES).await.is_ok() {
-        let known = Command::KnowPolicies { node: life.config.node, boot: life.config.boot, names };
+        let known = Command::KnowPolicies { node: process.config.node, boot: process.config.boot, names };
         while let Err(error) = proposer.propose(&known).await {
             tracing::warn!(%error, "the cluster does not know yet which policies this program adds");
             if matches!(error, CallError::Refused(_) | CallError::Stopped) {
@@ -149,14 +149,19 @@ async fn tell_policies(life: &Life, proposer: &Proposer, mut views: watch::Recei
 }
 
 /// Registers; an error if no attempt can succeed.
-async fn register(registration: &Command, life: &Life, proposer: &Proposer, metrics: &Metrics) -> Result<(), Fatal> {
+async fn register(
+    registration: &Command,
+    process: &Process,
+    proposer: &Proposer,
+    metrics: &Metrics,
+) -> Result<(), Fatal> {
     loop {
         let registered = match proposer.linearize(false).await {
             // By the leader's view, which is complete. A leader's own log is complete too.
             Ok(view) => {
                 let view = view.and_then(|view| View::try_from(view).ok());
-                if view.is_some_and(|view| names_another(life.config.node, &life.boot_history, &view)) {
-                    return Err(replaced(life, proposer));
+                if view.is_some_and(|view| names_another(process.config.node, &process.boot_history, &view)) {
+                    return Err(replaced(process, proposer));
                 }
                 proposer.propose(registration).await
             }
@@ -170,7 +175,7 @@ async fn register(registration: &Command, life: &Life, proposer: &Proposer, metr
             Err(CallError::Refused(refusal @ (Refusal::NodeRemoved { .. } | Refusal::DiskLost { .. }))) => {
                 return Err(Fatal(refusal.to_string()));
             }
-            Err(CallError::Refused(refusal @ (Refusal::StaleLife { .. } | Refusal::Changed { .. }))) => {
+            Err(CallError::Refused(refusal @ (Refusal::StaleBoot { .. } | Refusal::Changed { .. }))) => {
                 tracing::error!(%refusal, "the cluster does not take this replica: another process may have its id");
                 REFUSED_RETRY_AFTER
             }
@@ -188,16 +193,16 @@ async fn register(registration: &Command, life: &Life, proposer: &Proposer, metr
 }
 
 /// The cluster has registered a boot of this replica that its disk does not know.
-fn replaced(life: &Life, proposer: &Proposer) -> Fatal {
-    if life.was_taken_in {
+fn replaced(process: &Process, proposer: &Proposer) -> Fatal {
+    if process.was_taken_in {
         // That boot is later, so this disk is not the older of the two.
         return Fatal(format!(
             "another process has registered as scheduler {}: two run with one id, perhaps over a copy of the disk. End one of them",
-            life.config.node
+            process.config.node
         ));
     }
     proposer.group().forget();
-    Fatal::forgotten(&life.config)
+    Fatal::forgotten(&process.config)
 }
 
 /// How long to stay away after being declared down.

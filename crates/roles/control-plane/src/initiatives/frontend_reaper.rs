@@ -18,7 +18,7 @@ const CROWD: usize = FRONTENDS_MAX / 4 * 3;
 /// held fail.
 const SILENT_LONG: Duration = Duration::from_secs(600);
 
-type Life = (FrontendId, BootId);
+type FrontendBoot = (FrontendId, BootId);
 
 /// The signs of life of frontends at this replica: a frontend watches every replica while it lives. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +29,7 @@ struct Book {
     /// Since when this replica has led the control group, if it does. It knows nothing of the time before: a leader
     /// that was cut off saw no frontends.
     leads_since: Option<Instant>,
-    lives: BTreeMap<Life, Watches>,
+    boots: BTreeMap<FrontendBoot, Watches>,
 }
 
 #[derive(Debug)]
@@ -45,15 +45,15 @@ impl FrontendPresence {
     }
 
     /// Counts a watch of a frontend, until the returned value is dropped.
-    pub(crate) fn begin(&self, now: Instant, life: Life) -> Sign {
-        self.book().lives.entry(life).or_insert(Watches { open: 0, quiet_since: now }).open += 1;
-        Sign { signs: self.clone(), life }
+    pub(crate) fn begin(&self, now: Instant, boot: FrontendBoot) -> Sign {
+        self.book().boots.entry(boot).or_insert(Watches { open: 0, quiet_since: now }).open += 1;
+        Sign { signs: self.clone(), boot }
     }
 
     /// How long the boot has shown no sign of life, zero while it watches; none while this replica does not lead the
     /// control group, or does not know the boot yet.
-    pub(crate) fn silent(&self, now: Instant, life: Life) -> Option<Duration> {
-        self.book().silent(now, life)
+    pub(crate) fn silent(&self, now: Instant, boot: FrontendBoot) -> Option<Duration> {
+        self.book().silent(now, boot)
     }
 
     /// The frontends that may give parts of quotas: names stay known for long after their processes have ended.
@@ -68,9 +68,9 @@ impl FrontendPresence {
 }
 
 impl Book {
-    fn silent(&self, now: Instant, life: Life) -> Option<Duration> {
+    fn silent(&self, now: Instant, boot: FrontendBoot) -> Option<Duration> {
         let leads_since = self.leads_since?;
-        match self.lives.get(&life)? {
+        match self.boots.get(&boot)? {
             watches if watches.open > 0 => Some(Duration::ZERO),
             watches => Some(now.saturating_duration_since(watches.quiet_since.max(leads_since))),
         }
@@ -81,12 +81,12 @@ impl Book {
 #[derive(Debug)]
 pub(crate) struct Sign {
     signs: FrontendPresence,
-    life: Life,
+    boot: FrontendBoot,
 }
 
 impl Drop for Sign {
     fn drop(&mut self) {
-        if let Some(watches) = self.signs.book().lives.get_mut(&self.life) {
+        if let Some(watches) = self.signs.book().boots.get_mut(&self.boot) {
             watches.open -= 1;
             watches.quiet_since = Instant::now();
         }
@@ -109,19 +109,19 @@ impl FrontendReaper {
 impl Initiative for FrontendReaper {
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
         let mut book = self.signs.book();
-        let lives = |id: &FrontendId, boot| state.frontends().get(id).is_some_and(|known| known.boot == boot);
+        let is_registered = |id: &FrontendId, boot| state.frontends().get(id).is_some_and(|known| known.boot == boot);
         // A boot that is not registered yet may have an open watch.
-        book.lives.retain(|(id, boot), watches| watches.open > 0 || lives(id, *boot));
+        book.boots.retain(|(id, boot), watches| watches.open > 0 || is_registered(id, *boot));
         for (&id, known) in state.frontends() {
-            book.lives.entry((id, known.boot)).or_insert(Watches { open: 0, quiet_since: now });
+            book.boots.entry((id, known.boot)).or_insert(Watches { open: 0, quiet_since: now });
         }
         book.leads_since = me.map(|_| book.leads_since.unwrap_or(now));
         if state.frontends().len() < self.crowd {
             return None;
         }
         let silent = state.frontends().iter().filter_map(|(&id, known)| {
-            let life = (id, known.boot);
-            book.silent(now, life).filter(|silent| *silent >= SILENT_LONG).map(|silent| (silent, life))
+            let boot = (id, known.boot);
+            book.silent(now, boot).filter(|silent| *silent >= SILENT_LONG).map(|silent| (silent, boot))
         });
         let (_, (frontend, boot)) = silent.max()?;
         Some(Command::ForgetFrontend { frontend, boot })
@@ -159,7 +159,7 @@ mod tests {
             assert!(applied.outcome.is_ok(), "{applied:?}");
         }
 
-        fn registers(&mut self, name: u32, boot: u64) -> Life {
+        fn registers(&mut self, name: u32, boot: u64) -> FrontendBoot {
             self.apply(&Command::RegisterFrontend(FrontendRegistration {
                 name: format!("f{name}"),
                 boot: BootId::new(boot),
@@ -169,7 +169,7 @@ mod tests {
             (FrontendId::new(name), BootId::new(boot))
         }
 
-        fn step(&mut self, after: Duration, me: Option<NodeId>) -> Option<Life> {
+        fn step(&mut self, after: Duration, me: Option<NodeId>) -> Option<FrontendBoot> {
             let command = self.frontend_reaper.step(self.start + after, &self.state, me)?;
             let Command::ForgetFrontend { frontend, boot } = command else { panic!("{command:?}") };
             Some((frontend, boot))
@@ -179,18 +179,18 @@ mod tests {
     #[test]
     fn who_has_left_or_is_silent_for_long_gives_no_part_of_quotas() {
         let mut scene = Scene::new(usize::MAX);
-        let lives: Vec<_> = (1..=3).map(|name| scene.registers(name, 7)).collect();
+        let boots: Vec<_> = (1..=3).map(|name| scene.registers(name, 7)).collect();
         let that_give = |scene: &Scene, after| {
             let all = scene.signs.that_give(scene.start + after, &scene.state);
             all.into_iter().map(FrontendId::get).collect::<Vec<_>>()
         };
         let late = SILENT_LONG * 2;
         assert_eq!(that_give(&scene, late), [1, 2, 3], "this replica does not know yet who is silent");
-        let _watches = (scene.signs.begin(scene.start, lives[0]), scene.signs.begin(scene.start, lives[1]));
+        let _watches = (scene.signs.begin(scene.start, boots[0]), scene.signs.begin(scene.start, boots[1]));
         assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
         assert_eq!(that_give(&scene, SILENT_LONG - Duration::from_secs(1)), [1, 2, 3]);
         assert_eq!(that_give(&scene, late), [1, 2]);
-        let (member, boot) = (Member::Frontend(lives[1].0), lives[1].1);
+        let (member, boot) = (Member::Frontend(boots[1].0), boots[1].1);
         scene.apply(&Command::Leave { member, boot });
         assert_eq!(that_give(&scene, late), [1, 2], "it may still answer");
         scene.apply(&Command::ReportDrained { member, boot });
@@ -202,20 +202,20 @@ mod tests {
     #[test]
     fn the_frontend_that_is_silent_for_longest_is_forgotten_when_it_is_crowded() {
         let mut scene = Scene::new(3);
-        let lives = [scene.registers(1, 10), scene.registers(2, 20), scene.registers(3, 30)];
-        let there = scene.signs.begin(scene.start, lives[0]);
+        let boots = [scene.registers(1, 10), scene.registers(2, 20), scene.registers(3, 30)];
+        let there = scene.signs.begin(scene.start, boots[0]);
         assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
         // The watch ends by the machine's clock, which is close enough to the scene's start.
-        drop(scene.signs.begin(scene.start, lives[2]));
+        drop(scene.signs.begin(scene.start, boots[2]));
         let soon = SILENT_LONG - Duration::from_secs(1);
         assert_eq!(scene.step(soon, Some(ME)), None, "they may come back");
         let late = SILENT_LONG + Duration::from_secs(60);
-        assert_eq!(scene.step(late, Some(ME)), Some(lives[1]), "nobody ever saw it");
-        scene.apply(&Command::ForgetFrontend { frontend: lives[1].0, boot: lives[1].1 });
+        assert_eq!(scene.step(late, Some(ME)), Some(boots[1]), "nobody ever saw it");
+        scene.apply(&Command::ForgetFrontend { frontend: boots[1].0, boot: boots[1].1 });
         assert_eq!(scene.step(late, Some(ME)), None, "two are no crowd");
 
         scene.registers(4, 40);
-        assert_eq!(scene.step(late, Some(ME)), Some(lives[2]), "not the one that has just come");
+        assert_eq!(scene.step(late, Some(ME)), Some(boots[2]), "not the one that has just come");
         // It was restarted meanwhile.
         let reborn = scene.registers(3, 31);
         let watch = scene.signs.begin(scene.start + late, reborn);
@@ -228,21 +228,21 @@ mod tests {
     #[test]
     fn who_does_not_lead_knows_nothing_and_a_new_leader_waits_as_long_as_any() {
         let mut scene = Scene::new(1);
-        let life = scene.registers(1, 10);
+        let boot = scene.registers(1, 10);
         let late = SILENT_LONG * 2;
-        assert_eq!((scene.step(late, None), scene.signs.silent(scene.start + late, life)), (None, None));
+        assert_eq!((scene.step(late, None), scene.signs.silent(scene.start + late, boot)), (None, None));
         assert_eq!(scene.step(late, Some(ME)), None, "it has led for a moment");
-        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, life), Some(SILENT_LONG));
-        assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), Some(life));
-        let watch = scene.signs.begin(scene.start + late, life);
+        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, boot), Some(SILENT_LONG));
+        assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), Some(boot));
+        let watch = scene.signs.begin(scene.start + late, boot);
         assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), None);
-        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, life), Some(Duration::ZERO));
+        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, boot), Some(Duration::ZERO));
         drop(watch);
         assert_eq!(scene.step(late * 2, None), None);
         assert_eq!(scene.step(late * 2, Some(ME)), None, "it was another one meanwhile that saw them");
         // Signs of former boots are not kept.
-        scene.apply(&Command::ForgetFrontend { frontend: life.0, boot: life.1 });
+        scene.apply(&Command::ForgetFrontend { frontend: boot.0, boot: boot.1 });
         scene.step(late * 2, Some(ME));
-        assert!(scene.signs.book().lives.is_empty());
+        assert!(scene.signs.book().boots.is_empty());
     }
 }

@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::operations::Asker;
+use crate::error::CallError;
 use crate::group::propose::Proposer;
 use crate::group::state_machine::SharedState;
 use crate::metrics::Metrics;
@@ -122,6 +123,10 @@ impl Planner {
         for command in splitter.turn(now, ask).await {
             if let Err(error) = self.proposer.propose(&command).await {
                 tracing::debug!(%error, "the budget of a pipeline is not split anew");
+                if !matches!(error, CallError::Refused(_)) {
+                    // The others would wait for a leader as long, one after the other.
+                    return;
+                }
             }
         }
     }

@@ -54,7 +54,7 @@ impl SlowGpuEvents {
             let why = match (same_lead, quarantined_ms) {
                 (false, _) => "its sub-cluster has a new lead, which judges it anew",
                 (true, Some(_)) => "on trial",
-                (true, None) => "its backend has begun a new life",
+                (true, None) => "its backend has restarted",
             };
             tracing::info!(subcluster = name, %gpu, why, "gets batches again");
             self.push_event(state, format!("GPU {gpu} of sub-cluster {name} gets batches again: {why}"));
@@ -119,7 +119,7 @@ mod tests {
             slow_gpus.notes().last().unwrap().what
         });
         assert!(told[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{told:?}");
-        assert!(told[1].ends_with("gets batches again: its backend has begun a new life"), "{told:?}");
+        assert!(told[1].ends_with("gets batches again: its backend has restarted"), "{told:?}");
         let mut said = |slow: &[u32]| {
             let gpus = slow.iter().map(|&gpu| pb::GpuLoad { gpu, slowdown: 2.0, ..Default::default() }).collect();
             slow_gpus.take(&state, &pb::SubclusterLoad { subcluster: 1, token: 9, gpus, ..Default::default() });

@@ -56,7 +56,7 @@ pub struct Cluster {
     timing: Timing,
     addrs: BTreeMap<NodeId, ReplicaAddrs>,
     founders: BTreeSet<u64>,
-    /// What the next life of a replica knows.
+    /// What the next boot of a replica knows.
     pub newest: Level,
     pub running: BTreeMap<u64, ControlPlane>,
 }

@@ -102,7 +102,7 @@ impl LedgerCounts {
         if self.results == 0 { 0.0 } else { self.discarded as f64 / self.results as f64 }
     }
 
-    /// The counts of two frontends, or of two lives, together.
+    /// The counts of two frontends, or of two boots, together.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
         Self {

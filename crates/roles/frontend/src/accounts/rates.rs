@@ -10,7 +10,7 @@ use symphony_protocol::control::ModelRate;
 /// plan.
 const OVER: Duration = Duration::from_secs(30);
 /// Before so long a frontend says nothing: what its clients ask for is not known, and half of them have not come back
-/// after a restart. The federation notices after as long that its former life is silent.
+/// after a restart. The federation notices after as long that its former boot is silent.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Models that are counted: as many as a federation may have.
 const MODELS_MAX: usize = 4096;

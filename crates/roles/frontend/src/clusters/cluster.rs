@@ -190,10 +190,10 @@ impl Cluster {
 
     /// Where everything is by this view.
     fn take_routes(&self, view: &View) {
-        let routes = routes(view);
-        let pipelines = pipelines(view, &routes);
-        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(routes);
-        *self.pipelines.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pipelines);
+        let routes = Arc::new(routes(view));
+        *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&routes);
+        // After that: requests for models do not wait until hundreds of pipelines are connected.
+        *self.pipelines.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pipelines(view, &routes));
     }
 
     /// Every pipeline of the cluster, by its name without a version.
@@ -259,7 +259,7 @@ impl Cluster {
         cordons(&self.view.borrow())
     }
 
-    /// Has the cluster agree that this life ends: nobody counts on it any more.
+    /// Has the cluster agree that this boot ends: nobody counts on it any more.
     pub(crate) async fn leave(&self, within: Duration) {
         let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {

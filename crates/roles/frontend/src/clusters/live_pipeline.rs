@@ -9,6 +9,7 @@ use symphony_types::{DataType, ImageInput, LatencyProfile, Nanos, Signature, Ten
 
 use crate::clusters::routing::{Route, Routes, versions_of};
 use crate::oip::{ModelInfo, ModelState, PipelineInfo, PipelineStep};
+use crate::requests::admission::PROFILE_OFF_MAX;
 
 /// Pipelines by their names without versions.
 pub(crate) type Pipelines = BTreeMap<String, Arc<LivePipeline>>;
@@ -53,6 +54,10 @@ impl LivePipeline {
         }
         let (mut plan, mut gpu_time_per_item, mut most) = (None, Nanos::ZERO, Vec::new());
         if let Some(profiles) = models.iter().map(|route| route.and_then(fastest)).collect::<Option<Vec<_>>>() {
+            let profiles: Vec<_> = match &view.split {
+                Some(split) => profiles.into_iter().zip(split.budgets()).map(as_budgeted).collect(),
+                None => profiles,
+            };
             let pipeline = declaration.pipeline(profiles)?;
             let gammas = view.split.iter().flat_map(|split| &split.gammas).map(|gamma| gamma.get());
             let pipeline = pipeline.with_gammas(&gammas.collect::<Vec<_>>());
@@ -85,6 +90,15 @@ pub(crate) fn route_of<'a>(stage: &DeclaredStage, routes: &'a Routes) -> Option<
 /// The profile of the kind of GPU that answers one item first.
 fn fastest(route: &Route) -> Option<LatencyProfile> {
     route.profiles.iter().min_by_key(|profile| profile.latency(1)).cloned()
+}
+
+/// The profile by which a stage is left time at least. Budgets follow from what batches took, where that was measured:
+/// if one is shorter than ℓ(1), the profile says too much, and nothing shall be refused for it.
+fn as_budgeted((profile, budget): (LatencyProfile, Nanos)) -> LatencyProfile {
+    if profile.latency(1) <= budget {
+        return profile;
+    }
+    LatencyProfile::from_table(&[Nanos::new(budget.get() / PROFILE_OFF_MAX)]).unwrap_or(profile)
 }
 
 fn info(declaration: &PipelineDeclaration, wiring: &Wiring, models: &[Option<&Route>], has_plan: bool) -> ModelInfo {

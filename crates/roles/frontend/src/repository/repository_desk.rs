@@ -280,6 +280,11 @@ fn list(repository: &Repository) -> Result<Vec<IndexEntry>, Unusable> {
             Ok(model) => {
                 entries.extend(model.versions.keys().map(|&version| entry(Some(version), ModelState::NotLoaded)));
             }
+            // It is loaded by other means, and no fault of the repository.
+            Err(_) if repository.is_pipeline(&name).unwrap_or(false) => match repository.pipeline(&name) {
+                Ok(pipeline) => entries.push(entry(Some(pipeline.declaration.version), ModelState::NotLoaded)),
+                Err(error) => entries.push(entry(None, ModelState::Unavailable(error.to_string()))),
+            },
             Err(error) => entries.push(entry(None, ModelState::Unavailable(error.to_string()))),
         }
     }
@@ -398,6 +403,21 @@ mod tests {
             assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
             assert!(refused.to_string().contains("symphony model load"));
         }
+    }
+
+    #[test]
+    fn a_pipeline_is_listed_and_no_broken_model() {
+        let config = "platform: \"ensemble\" max_batch_size: 1
+            input { name: \"IN\" data_type: TYPE_FP32 dims: [ 4 ] }
+            output { name: \"OUT\" data_type: TYPE_FP32 dims: [ 4 ] }
+            parameters { key: \"slo_ms\" value { string_value: \"50\" } }
+            ensemble_scheduling { step { model_name: \"m\"
+              input_map { key: \"x\" value: \"IN\" } output_map { key: \"y\" value: \"OUT\" } } }";
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("p")).unwrap();
+        std::fs::write(dir.path().join("p/config.pbtxt"), config).unwrap();
+        let listed = list(&Repository::open(dir.path()).unwrap()).unwrap();
+        assert_eq!(listed, [IndexEntry { name: "p".into(), version: Some(1), state: ModelState::NotLoaded }]);
     }
 
     #[test]

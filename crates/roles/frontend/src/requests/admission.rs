@@ -20,7 +20,7 @@ use crate::records::{RequestRecord, RequestSpan};
 const DEADLINE_MAX: Nanos = SLO_MAX;
 
 /// Profiles may say so many times as much as batches really take: leads learn that, and nothing is refused for it here.
-const PROFILE_OFF_MAX: u64 = 4;
+pub(crate) const PROFILE_OFF_MAX: u64 = 4;
 
 /// A request that is taken in, and where it goes first.
 pub(super) struct Admission {

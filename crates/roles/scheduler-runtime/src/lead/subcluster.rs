@@ -304,8 +304,8 @@ impl LeadTask {
                     None => break,
                     // A report of a backend that has left, or of its earlier boot, no longer counts.
                     Some(LinkEvent::PayloadDelay(backend, boot, delay)) => {
-                        let lives = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
-                        if lives && self.data_delays.record(self.workers.clock.now(), backend, delay) {
+                        let is_linked = self.backends.get(&backend).is_some_and(|linked| linked.boot == boot);
+                        if is_linked && self.data_delays.record(self.workers.clock.now(), backend, delay) {
                             self.send_data_delays();
                         }
                     }

@@ -140,6 +140,7 @@ fn what_is_not_connected_or_connected_wrongly_is_refused_in_words() {
             }),
         ),
         ("key `max_batch_size`", refused(|p| p.items_max = 0)),
+        ("key `max_batch_size`: expected a number from 1 to 4096, got 4097", refused(|p| p.items_max = 4097)),
         ("expected a number above 0", refused(|p| p.slo_ns = 0)),
         ("a name of 1 to 128 bytes", refused(|p| p.stages[0].model = "m m".into())),
         ("1 to 32 of them, got 0", refused(|p| p.stages.clear())),

@@ -126,7 +126,8 @@ impl<'a> Host<'a> {
         }
         match answer(&self.pipeline, &self.items) {
             Ok((payload, outputs)) => {
-                let execution = self.executions.iter().fold(Nanos::ZERO, |sum, &longest| sum + longest);
+                let edges = self.pipeline.wiring.edges.iter().map(|edge| (edge.from, edge.to));
+                let execution = longest_way(&self.executions, edges);
                 let (is_partial, stages) = (self.is_partial, self.named.join(","));
                 Ended::Answered { payload, execution, said: PipelineAnswer { outputs, is_partial, stages } }
             }
@@ -204,15 +205,21 @@ impl<'a> Host<'a> {
             None => (Outcome::Cancelled.label(), ""),
         };
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome, reason), None);
+        let request = request.map(|request| request.to_string()).unwrap_or_default();
+        let stage = self.pipeline.stage_name(stage).to_owned();
+        let of_stage = |error| InferError::Stage { stage, request, error: Box::new(error) };
         let Some(lost) = lost else {
-            return Some(Ended::Lost { end: AttemptEnd::BadInput(error), of_stage: None });
+            let error = match error {
+                // Each item is decoded by itself, as the first one.
+                InferError::BadPicture(why) => InferError::BadPicture(format!("item {item}: {why}")),
+                other => other,
+            };
+            return Some(Ended::Lost { end: AttemptEnd::BadInput(of_stage(error)), of_stage: None });
         };
         let now = self.now();
         let actions = self.items[item].run.step(now, Event::StageEnded { ask, lost })?;
         let outcome = self.act(item, actions)?;
-        let request = request.map(|request| request.to_string()).unwrap_or_default();
-        let stage = self.pipeline.stage_name(stage).to_owned();
-        Some(ended_with(outcome, Some(InferError::Stage { stage, request, error: Box::new(error) })))
+        Some(ended_with(outcome, Some(of_stage(error))))
     }
 
     /// Does what a run wants done. Some if its item has no answer.
@@ -293,9 +300,10 @@ impl<'a> Host<'a> {
         model: &Arc<ModelInfo>,
     ) -> Result<Vec<StageInput>, InferError> {
         let rows = ask.rows as usize;
-        // Where pictures and regions are decoded, they are counted, too.
+        // Where pictures and regions are decoded, they are counted, too; with other inputs they are copied.
         let has_picture = self.pipeline.wiring.stages[ask.stage].picture.is_some();
-        let input_bytes = if has_picture { 0 } else { model.signature.input_item_bytes() };
+        let is_counted = has_picture && model.signature.inputs.len() == 1;
+        let input_bytes = if is_counted { 0 } else { model.signature.input_item_bytes() };
         let bytes = ASK_BYTES + input_bytes + model.signature.output_item_bytes();
         self.memory.push(self.inner.decoders.reserve(rows.saturating_mul(bytes))?);
         let regions = match self.pipeline.wiring.stages[ask.stage].cropped_by {
@@ -361,6 +369,18 @@ impl Drop for Host<'_> {
     fn drop(&mut self) {
         self.close();
     }
+}
+
+/// What stages took one after the other, along the way where that is most: branches run side by side.
+pub(super) fn longest_way(executions: &[Nanos], edges: impl Iterator<Item = (usize, usize)> + Clone) -> Nanos {
+    let mut until = executions.to_vec();
+    // Each round reaches at least one stage more along the longest way.
+    for _ in 1..executions.len() {
+        for (from, to) in edges.clone() {
+            until[to] = until[to].max(until[from] + executions[to]);
+        }
+    }
+    until.into_iter().max().unwrap_or(Nanos::ZERO)
 }
 
 fn failed(reason: FailReason) -> Ended {

@@ -76,7 +76,9 @@ impl Inner {
 
     async fn run_stage(self: &Arc<Self>, stage: StageRequest, receipt: Receipt) -> Result<StageAnswer, InferError> {
         let StageRequest { pipeline, model, input, deadline, weight, context, fed_at, open } = stage;
-        let mut input = self.stage_input(&model, input).await?;
+        // A region may wait for a thread longer than it is of use.
+        let made = tokio::time::timeout_at(deadline.into(), self.stage_input(&model, input)).await;
+        let mut input = made.map_err(|_| InferError::Dropped(DropReason::QueueExpired))??;
         let target = self.select_cluster(&model.loaded_as, Some(&model), &[]);
         let target = target.ok_or(InferError::Failed(FailReason::ModelNotReady))?;
         if let Some(error) = unready_model(&target.cluster, &target.route) {

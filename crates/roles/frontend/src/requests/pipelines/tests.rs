@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use symphony_pipeline::{
     Action, Ask, AskId, BoxUnit, CommittedSplit, Condition, Crop, DeclaredEdge, DeclaredStage, Event, InputData,
     PipelineDeclaration, PipelineInput, PipelineOutput, PipelineRun, RunCheck,
@@ -19,6 +20,8 @@ use symphony_types::{
 };
 
 use super::checked_run::{heed, heed_open};
+use super::host::longest_way;
+use super::stage_request::{StageInput, StageRequest};
 use crate::frontend::Inner;
 use crate::oip::{
     Caller, InferAnswer, InferError, InferRequest, ModelState, PipelineAnswer, Receipt, RequestContext,
@@ -285,8 +288,72 @@ async fn boxes_become_regions_of_the_clients_picture() {
     assert_eq!((&said.payload[..], said.pipeline.unwrap().outputs[0].count), (&b"77"[..], 2));
 
     let error = asks(cut_off(&picture(&[10, 20, 30, 40]))).await.unwrap().unwrap_err();
-    assert!(matches!(error, InferError::BadPicture(_)), "{error}");
+    let said = error.to_string();
+    assert!(said.starts_with("stage `detect` (request f2/3/") && said.contains("item 0: input `x`"), "{said}");
+    assert_eq!(error.face().reason, "bad_picture");
     assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
+}
+
+#[tokio::test]
+async fn what_goes_with_a_region_counts_among_what_is_held() {
+    // Two of them are more than the frontend holds.
+    const BYTES: u32 = 600 << 10;
+    let mut view = picture_view();
+    let declared = &mut view.pipelines.get_mut("p").unwrap().declaration;
+    let data = InputData::Tensor { data_type: DataType::Uint8, item_shape: vec![BYTES] };
+    declared.inputs.push(PipelineInput { name: "more".into(), data });
+    declared.stages[1].inputs.insert("more".into(), "more".into());
+    let recognise = view.models.get_mut(&ModelId::new(5)).unwrap();
+    recognise.spec.signature.inputs.push(tensor("more", &[BYTES]));
+    let frontend = frontend(vec![view], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    let encoded = Some(pictures(vec![picture(&[10, 20, 30, 40])], 0));
+    let payload = Bytes::from(vec![0_u8; BYTES as usize]);
+    let asked = InferRequest { payload, pictures: encoded, ..request(&frontend, 1) };
+    let asking = tokio::spawn(async move { frontend.infer(asked).await });
+    assert_eq!(input(&table, 2).await.len(), 4);
+    assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
+    let error = asking.await.unwrap().unwrap_err();
+    assert_eq!((error.face().reason, table.is_empty()), ("decoded_pictures_full", true), "{error}");
+}
+
+#[tokio::test]
+async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() {
+    let (frontend, table) = served(false);
+    let regions = futures::future::pending::<Result<Arc<Vec<Bytes>>, InferError>>().boxed().shared();
+    let asked = StageRequest {
+        pipeline: frontend.pipeline("p").unwrap().1,
+        model: frontend.model("recognise", None).unwrap(),
+        input: StageInput::Region { regions, nth: 0, payload: Bytes::new(), at: 0 },
+        deadline: Instant::now(),
+        weight: RequestValue::ONE,
+        context: RequestContext::of(Caller::anybody(), "", None),
+        fed_at: None,
+        open: Arc::default(),
+    };
+    let ended = tokio::time::timeout(Duration::from_secs(30), frontend.ask_stage(asked)).await;
+    let (request, result) = ended.unwrap();
+    assert_eq!((request, result.unwrap_err()), (None, InferError::Dropped(DropReason::QueueExpired)));
+    assert!(table.is_empty());
+}
+
+#[test]
+fn branches_run_side_by_side() {
+    let executions = [1, 5, 3, 2].map(Nanos::from_millis);
+    // The second and the third stage meet in the last one; the edges are not in the order of the stages.
+    let edges = [(2, 3), (1, 3), (0, 1), (0, 2)];
+    assert_eq!(longest_way(&executions, edges.into_iter()), Nanos::from_millis(8));
+    assert_eq!(longest_way(&executions[..1], std::iter::empty()), Nanos::from_millis(1));
+}
+
+#[tokio::test]
+async fn a_profile_that_says_more_than_was_measured_takes_no_time_from_stages() {
+    let mut view = pipeline_view(false);
+    // One millisecond is enough as measured; the profiles say two.
+    view.pipelines.get_mut("p").unwrap().split.as_mut().unwrap().budgets_ns = vec![1_000_000; 2];
+    let frontend = frontend(vec![view], FederationView::default());
+    let plan = frontend.pipeline("p").unwrap().1.plan.clone().unwrap();
+    assert_eq!(plan.least(), Nanos::from_micros(500));
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ pub(crate) fn program() -> Result<PathBuf> {
     std::env::current_exe().context("cannot name this program")
 }
 
-/// The command that lives as `actor`; what it logs goes to `log`.
+/// The command that runs as `actor`; what it logs goes to `log`.
 pub(crate) fn actor(actor: &Actor, log: &Path) -> Result<Command> {
     let mut command = Command::new(program()?);
     command.arg("actor").arg("--dir").arg(&actor.dir).args(["--engine", actor.engine.name()]);
@@ -39,12 +39,12 @@ pub(crate) fn log_to(command: &mut Command, log: &Path) -> Result<()> {
 
 /// A running actor.
 #[derive(Debug)]
-pub(crate) struct Life {
+pub(crate) struct RunningActor {
     child: Child,
     said: BufReader<ChildStdout>,
 }
 
-impl Life {
+impl RunningActor {
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start an actor")?;
         let said = BufReader::new(child.stdout.take().context("the actor has no standard output")?);
@@ -76,10 +76,10 @@ impl Life {
 
 /// Everything that an actor says until its end, and how it ends.
 pub(crate) fn run(command: Command) -> Result<(Vec<Mark>, ExitStatus)> {
-    let mut life = Life::start(command)?;
+    let mut running = RunningActor::start(command)?;
     let mut marks = Vec::new();
-    while let Some(mark) = life.next()? {
+    while let Some(mark) = running.next()? {
         marks.push(mark);
     }
-    Ok((marks, life.wait()?))
+    Ok((marks, running.wait()?))
 }
