@@ -191,13 +191,13 @@ impl<'a> Record<'a> {
                 Self::Begin { object, config: ObjectConfig::Model { model, name, ordinal, config } }
             }
             tag::FAMILY => {
-                let models = from.length("number of models")?;
-                let model = |from: &mut Source<'a>| Ok((Coded::take(from)?, take_text(from, MODEL_NAME_BYTES_MAX)?));
-                let models = (0..models).map(|_| model(from)).collect::<Result<_, TapeError>>()?;
+                let models = (0..from.length("number of models")?)
+                    .map(|_| Ok((ModelId::take(from)?, take_text(from, MODEL_NAME_BYTES_MAX)?)))
+                    .collect::<Result<Vec<_>, TapeError>>()?;
                 let (ordinal, config) = (Coded::take(from)?, Box::new(Coded::take(from)?));
-                let classes = from.length("number of profiles")?;
-                let profile = |from: &mut Source<'a>| Ok((Coded::take(from)?, Coded::take(from)?));
-                let profiles = (0..classes).map(|_| profile(from)).collect::<Result<_, TapeError>>()?;
+                let profiles = (0..from.length("number of profiles")?)
+                    .map(|_| Ok((GpuClass::take(from)?, FamilyProfile::take(from)?)))
+                    .collect::<Result<Vec<_>, TapeError>>()?;
                 Self::Begin { object, config: ObjectConfig::Family { models, ordinal, config, profiles } }
             }
             tag::RANKER => {
