@@ -4,6 +4,7 @@ mod digits_file;
 mod families;
 mod gpu_double;
 mod half_precision;
+mod heads;
 mod live_and_simulated;
 mod load_protocols;
 mod native_client;

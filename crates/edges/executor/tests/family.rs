@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_executor::{
     BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, FamilyRunError, MemberOptions,
-    ModelExecutor, OnnxExecutor, OnnxOptions, PartShares, Runtime, Segment, SharingExecutor as _, Stop, load_runtime,
+    ModelExecutor, OnnxExecutor, OnnxOptions, PartShares, Runtime, Segment, SharingExecutor as _, Stop, digits,
+    load_runtime,
 };
 use symphony_onnx_graph::onnx::TypeProto;
 use symphony_onnx_graph::onnx::type_proto::{Tensor, Value};
@@ -262,4 +263,50 @@ fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
     drop(guest);
     assert!(!shared.is_loaded());
     assert!(refused(load(1, 8)).contains("has gone"));
+}
+
+/// What the table of the heads of digits says of one.
+#[derive(serde::Deserialize)]
+struct KeptHead {
+    name: String,
+    digits: Vec<u8>,
+    right: usize,
+}
+
+#[derive(serde::Deserialize)]
+struct KeptHeads {
+    head: Vec<KeptHead>,
+}
+
+#[test]
+fn heads_of_digits_share_the_classifiers_trunk_and_are_right_as_often_as_when_they_were_made() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/models/heads");
+    let table = std::fs::read_to_string(folder.join("heads.toml")).unwrap();
+    let KeptHeads { head: heads } = toml::from_str(&table).unwrap();
+    assert_eq!(heads.len(), HEADS as usize);
+    let bytes = |head: &KeptHead| Bytes::from(std::fs::read(folder.join(format!("{}.onnx", head.name))).unwrap());
+    let mut models = vec![("digits", Bytes::from_static(digits::MODEL))];
+    models.extend(heads.iter().map(|head| (head.name.as_str(), bytes(head))));
+    let mut family = FamilyExecutor::form(&runtime, &models, &OnnxOptions::default()).unwrap();
+    // Each image is a row of every head, and of the classifier.
+    let mut right = vec![0; models.len()];
+    for image in digits::test_set() {
+        let mut input = Vec::new();
+        let segments: Vec<_> = (0..models.len() as u32).map(|variant| segment(variant, 1)).collect();
+        segments.iter().for_each(|_| image.append_input(&mut input));
+        let (items, mut outputs) = (segments.len() as u32, Vec::new());
+        family.run(&BatchInputs { items, tensors: &[&input], start: None }, &segments, &mut outputs).unwrap();
+        let label = |variant: usize| i64::from_le_bytes(outputs[variant][1][..].try_into().unwrap());
+        right[0] += usize::from(label(0) == i64::from(image.label));
+        for (place, head) in heads.iter().enumerate() {
+            right[place + 1] += usize::from((label(place + 1) == 1) == head.digits.contains(&image.label));
+        }
+    }
+    // Where two answers are equally likely, another order of additions may tip the scales.
+    let near = |right: usize, when_made: usize| right.abs_diff(when_made) <= 1;
+    assert!(near(right[0], digits::RIGHT_WHEN_MADE), "{} of the classifier's", right[0]);
+    for (head, &right) in heads.iter().zip(&right[1..]) {
+        assert!(near(right, head.right), "{}: {right}, and {} when it was made", head.name, head.right);
+    }
 }
