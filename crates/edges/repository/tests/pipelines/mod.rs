@@ -63,6 +63,19 @@ fn declared(config: &str, extras: &str) -> PipelineDeclaration {
 }
 
 #[test]
+fn the_sample_pipeline_can_be_read() {
+    let declaration = declared(
+        include_str!("../../../../../deploy/models/repository/canvas/config.pbtxt"),
+        include_str!("../../../../../deploy/models/repository/canvas/pipeline.toml"),
+    );
+    assert_eq!((declaration.slo(), declaration.items_max), (Nanos::from_millis(500), 4));
+    let outputs: Vec<_> = declaration.outputs.iter().map(|output| (&*output.tensor.name, output.any_rows)).collect();
+    assert_eq!(outputs, [("BOXES", false), ("SCORES", false), ("LABEL", true)]);
+    let crop = declaration.edges[0].crop.as_ref();
+    assert_eq!(crop.map(|crop| (crop.boxes.as_str(), crop.unit)), Some(("boxes", BoxUnit::Pixel)));
+}
+
+#[test]
 fn an_ensemble_is_read_as_tritons_users_write_it() {
     let RepositoryPipeline { declaration, notes } = parse(CONFIG, EXTRAS).unwrap();
     assert_eq!((declaration.name.as_str(), declaration.version, declaration.items_max), ("canvas", 2, 4));
