@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::view::{PipelineView, Readiness, StageReadiness, View};
 use symphony_repository::Repository;
 use symphony_transport::ControlClient;
-use symphony_types::Nanos;
+use symphony_types::{Nanos, OperationId};
 
 use super::get::Shown;
 use super::operation::not_done;
@@ -43,23 +44,39 @@ async fn load(args: &PipelineLoadArgs) -> anyhow::Result<()> {
     for note in &pipeline.notes {
         eprintln!("note: {note}");
     }
-    let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let request =
-        pb::LoadPipelineRequest { spec: Some((&pipeline.declaration).into()), operation_id: operation.to_string() };
-    let call = |mut client: Grpc<_>| {
-        let request = request.clone();
-        async move { client.load_pipeline(request).await }
-    };
-    let reply = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
-    if !reply.warning.is_empty() {
-        eprintln!("warning: pipeline {}: {}", args.name, reply.warning);
-    }
+    let control = args.cluster.control()?;
+    ask(&control, &pipeline.declaration, args.operation.id()).await?;
     if args.wait_s == 0 {
         println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
         return Ok(());
     }
     until_ready(&control, &args.name, pipeline.declaration.version, Duration::from_secs(args.wait_s)).await?;
     println!("pipeline {} is ready at version {}", args.name, pipeline.declaration.version);
+    Ok(())
+}
+
+/// Adds a pipeline to the cluster, and waits until it can be asked.
+pub(crate) async fn load_and_wait(
+    control: &ControlClient,
+    declaration: &PipelineDeclaration,
+    operation: OperationId,
+    within: Duration,
+) -> anyhow::Result<()> {
+    ask(control, declaration, operation).await?;
+    until_ready(control, &declaration.name, declaration.version, within).await
+}
+
+/// Has the cluster agree to a pipeline.
+async fn ask(control: &ControlClient, declaration: &PipelineDeclaration, operation: OperationId) -> anyhow::Result<()> {
+    let request = pb::LoadPipelineRequest { spec: Some(declaration.into()), operation_id: operation.to_string() };
+    let call = |mut client: Grpc<_>| {
+        let request = request.clone();
+        async move { client.load_pipeline(request).await }
+    };
+    let reply = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    if !reply.warning.is_empty() {
+        eprintln!("warning: pipeline {}: {}", declaration.name, reply.warning);
+    }
     Ok(())
 }
 
