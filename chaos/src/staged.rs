@@ -65,7 +65,10 @@ impl Staged {
                 data: InputData::Tensor { data_type: input.data_type, item_shape: input.item_shape.clone() },
             }],
             outputs: vec![PipelineOutput { tensor: tensor(LABEL, vec![1]), any_rows: true }],
-            stages: vec![stage(STAGES[0], (&input.name, &input.name), FOUND), stage(STAGES[1], (ROW, FOUND), LABEL)],
+            stages: vec![
+                stage(STAGES[0], (input.name.as_str(), input.name.as_str()), FOUND),
+                stage(STAGES[1], (ROW, FOUND), LABEL),
+            ],
             edges: vec![DeclaredEdge {
                 from: STAGES[0].to_owned(),
                 to: STAGES[1].to_owned(),

@@ -48,8 +48,8 @@ pub(crate) struct RoundRun {
     pub(crate) cut_off: Vec<u64>,
     /// Those whose life ended.
     pub(crate) ended: Vec<Process>,
-    /// Numbers of the models, from 0, whose sub-cluster was led or served by a victim, and of the pipeline if one of its
-    /// stages was; and their sub-clusters' names.
+    /// Numbers of the models, from 0, whose sub-cluster was led or served by a victim, and of the pipeline if that of a
+    /// stage was; and their sub-clusters' names.
     pub(crate) struck: Vec<usize>,
     pub(crate) struck_names: Vec<String>,
     pub(crate) struck_at: Instant,
