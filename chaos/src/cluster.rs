@@ -20,8 +20,9 @@ use nix::sys::signal::Signal;
 use symphony_config::{Address, BackendConfig, FrontendConfig, NodeConfig, Timing};
 use symphony_interposer::Control;
 use symphony_net::{CredentialFiles, Net, Role};
+use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{GroupRole, ModelSpec, View};
+use symphony_protocol::view::{GroupRole, ModelSpec, PipelineView, View};
 use symphony_testkit::{Child, ChildSpec, wait_until_async};
 use symphony_transport::{ControlClient, fresh_operation_id};
 
@@ -205,6 +206,22 @@ impl Cluster {
         self.until("the model", ready).await.map(drop)
     }
 
+    /// The same of a pipeline, of which the models are loaded.
+    pub(crate) async fn load_pipeline(&mut self, declaration: &PipelineDeclaration) -> Result<()> {
+        let operation_id = fresh_operation_id().to_string();
+        let request = pb::LoadPipelineRequest { spec: Some(declaration.into()), operation_id };
+        let call = |mut client: pb::control_client::ControlClient<_>| {
+            let request = request.clone();
+            async move { client.load_pipeline(request).await }
+        };
+        self.control.call(READY_WITHIN, call).await?;
+        let ready = |view: &View| match view.pipelines.get(&declaration.name) {
+            Some(pipeline) => pipeline_unready(view, (&declaration.name, pipeline)).map_or(Ok(()), Err),
+            None => Err(format!("there is no pipeline {}", declaration.name)),
+        };
+        self.until("the pipeline", ready).await.map(drop)
+    }
+
     fn child(&mut self, process: Process) -> Result<&mut Child> {
         self.running.get_mut(&process).with_context(|| format!("{process} does not run"))
     }
@@ -385,11 +402,19 @@ fn whole(view: &View, processes: &Processes) -> Result<(), String> {
     if let Some(model) = view.models.values().find(|m| !m.is_ready(view) && m.spec.name.starts_with(SERVED)) {
         return Err(format!("model {} is not ready", model.spec.name));
     }
+    if let Some(why) = view.pipelines.iter().find_map(|pipeline| pipeline_unready(view, pipeline)) {
+        return Err(why);
+    }
     let home = homes(processes);
     if let Some(away) = strays(view, &home).next() {
         return Err(format!("{} is not at home", away.name));
     }
     view.control_leader.map(drop).ok_or_else(|| "the control group has no leader".into())
+}
+
+/// Why a pipeline cannot be asked.
+fn pipeline_unready(view: &View, (name, pipeline): (&String, &PipelineView)) -> Option<String> {
+    pipeline.unready(view).map(|why| format!("pipeline {name} is not ready: {why}"))
 }
 
 /// Names of models that are served with load begin so.

@@ -11,6 +11,7 @@ mod network;
 mod report;
 mod run;
 mod scenario;
+mod staged;
 mod thousand;
 mod views;
 

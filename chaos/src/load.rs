@@ -8,10 +8,11 @@ use anyhow::Result;
 use symphony_config::FrontendConfig;
 use symphony_executor::default_signature;
 use symphony_load::{
-    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, LagLimits, LoadPlan, ModelLoad, Report, Request, Target, run,
+    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, Report, Request,
+    Target, run,
 };
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_types::{FailReason, LatencyProfile, Nanos, RequestValue};
+use symphony_types::{FailReason, LatencyProfile, Nanos, RequestValue, Signature};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -101,8 +102,8 @@ struct Observed {
     /// Each model's own: models take turns themselves, and would else always meet the same frontend.
     turns: Vec<AtomicUsize>,
     models: Vec<Arc<str>>,
-    /// What a client grants: the SLO, and what the way and this process may add.
-    within: Duration,
+    /// What a client grants each: the SLO, and what the way and this process may add.
+    within: Vec<Duration>,
     observations: Observations,
 }
 
@@ -113,7 +114,7 @@ impl Target for Observed {
         let index = self.observations.begin(model);
         let answer = self.targets[turn].send(request).await;
         self.observations.end(index, |took| match &answer.end {
-            End::Ok if took <= self.within => Fate::InTime,
+            End::Ok if took <= self.within[model] => Fate::InTime,
             End::Ok | End::Late => Fate::Late,
             End::Refused(_) | End::Dropped(_) => Fate::Dropped,
             End::Failed(why) => Fate::Failed(FailReason::ALL.iter().copied().find(|reason| reason.label() == *why)),
@@ -138,33 +139,30 @@ impl RunningLoad {
         frontends: &[FrontendConfig],
         seed: u64,
     ) -> Result<Self> {
+        Self::start_on(load, model_loads(load, specs, seed), frontends, seed).await
+    }
+
+    /// The same on these.
+    pub(crate) async fn start_on(
+        load: &Load,
+        models: Vec<ModelLoad>,
+        frontends: &[FrontendConfig],
+        seed: u64,
+    ) -> Result<Self> {
         let mut targets = Vec::new();
         for frontend in frontends {
             targets.push(GrpcTarget::connect(&frontend.grpc.to_string(), load.connections).await?);
         }
-        let slack = SLACK;
         let lag = LagLimits {
             p99: Duration::from_secs_f64(load.lag_p99_ms / 1e3),
             max: Duration::from_secs_f64(load.lag_max_ms / 1e3),
         };
-        let model = |spec: &ModelSpec| ModelLoad {
-            model: spec.name.as_str().into(),
-            rate_rps: load.rate_rps,
-            arrival: ArrivalKind::Uniform,
-            recorded: None,
-            slo: spec.slo.into(),
-            slack,
-            timeout: None,
-            inputs: Arc::new(EmulatedInputs::new(&spec.signature, 1, seed)),
-        };
-        let models: Vec<_> = specs.iter().map(model).collect();
         let observations = Observations::default();
-        let slo = specs.first().map_or(Duration::ZERO, |spec| spec.slo.into());
         let target = Observed {
             targets,
             turns: models.iter().map(|_| AtomicUsize::new(0)).collect(),
             models: models.iter().map(|model| Arc::clone(&model.model)).collect(),
-            within: slo + slack,
+            within: models.iter().map(|model| model.slo + model.slack).collect(),
             observations: observations.clone(),
         };
         let plan = LoadPlan { seed, warmup: Duration::ZERO, duration: RUN_MAX, grace: GRACE, lag, models };
@@ -180,22 +178,48 @@ impl RunningLoad {
     }
 }
 
+/// What is sent to emulated models.
+pub(crate) fn model_loads(load: &Load, specs: &[ModelSpec], seed: u64) -> Vec<ModelLoad> {
+    let inputs = |spec: &ModelSpec| Arc::new(EmulatedInputs::new(&spec.signature, 1, seed));
+    specs.iter().map(|spec| load_of(load, &spec.name, spec.slo, inputs(spec))).collect()
+}
+
+/// What is sent to whatever has this name and SLO.
+pub(crate) fn load_of(load: &Load, name: &str, slo: Nanos, inputs: Arc<dyn InputSet>) -> ModelLoad {
+    ModelLoad {
+        model: name.into(),
+        rate_rps: load.rate_rps,
+        arrival: ArrivalKind::Uniform,
+        recorded: None,
+        slo: slo.into(),
+        slack: SLACK,
+        timeout: None,
+        inputs,
+    }
+}
+
 /// The model of each sub-cluster.
 pub(crate) fn specs(model: &Model, subclusters: &[String]) -> Result<Vec<ModelSpec>> {
+    let spec =
+        |subcluster: &String| emulated_model(model, format!("{SERVED}{subcluster}"), subcluster, default_signature());
+    subclusters.iter().map(spec).collect()
+}
+
+/// A model as the scenario has them.
+pub(crate) fn emulated_model(model: &Model, name: String, subcluster: &str, signature: Signature) -> Result<ModelSpec> {
     let latency = LatencyProfile::from_line(model.alpha_ms, model.beta_ms, model.batch_max)?;
     let profile = KindProfile { latency, static_memory_bytes: 2 << 30, dynamic_memory_bytes: 1 << 30 };
-    let spec = |subcluster: &String| ModelSpec {
-        name: format!("{SERVED}{subcluster}"),
-        subcluster: subcluster.clone(),
+    Ok(ModelSpec {
+        name,
+        subcluster: subcluster.to_owned(),
         slo: Nanos::from_millis_f64(model.slo_ms),
         source: ModelSource::Emulated,
-        signature: default_signature(),
+        signature,
         transforms: Default::default(),
-        profiles: [(GPU_KIND.to_owned(), profile.clone())].into(),
+        profiles: [(GPU_KIND.to_owned(), profile)].into(),
         policy: model.policy,
         value: RequestValue::default(),
-    };
-    Ok(subclusters.iter().map(spec).collect())
+    })
 }
 
 #[cfg(test)]

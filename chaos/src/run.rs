@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, ensure};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_config::{Address, Timing};
-use symphony_load::Report as LoadReport;
-use symphony_protocol::view::View;
+use symphony_load::{ModelLoad, Report as LoadReport};
+use symphony_protocol::view::{ModelSpec, View};
 use symphony_testkit::{Workspace, wait_until_async};
 
 use crate::admin::{AdminClients, Commits, Story, Written, lost, recorder};
@@ -23,6 +23,7 @@ use crate::journal;
 use crate::load::{self, Fate, GRACE, Observation, RunningLoad};
 use crate::report::{Ledger, Outcome, Report};
 use crate::scenario::{Links, Load, Promise, Scenario};
+use crate::staged::Staged;
 use crate::views::Views;
 
 use conclusion::Conclusion;
@@ -125,13 +126,12 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let mut cluster = Cluster::start(&scenario.cluster, place).await?;
     let network = cluster.network.kind();
     let specs = load::specs(&scenario.model, &cluster.processes.subclusters())?;
-    for spec in &specs {
-        cluster.load(spec).await?;
-    }
+    let models = load_all(scenario, &specs, &mut cluster, plan.seed).await?;
+    let loaded = models.len();
 
     let (began, clock) = (Instant::now(), MachineClock::read()?);
     let views = Views::watch(&cluster.replicas.all());
-    let load = RunningLoad::start(&scenario.load, &specs, &cluster.frontends, plan.seed).await?;
+    let load = RunningLoad::start_on(&scenario.load, models, &cluster.frontends, plan.seed).await?;
     let recorder = recorder(began);
     let commits = Commits::start(cluster.writers.clone(), scenario.load.writes_rps);
     let model = specs.first().context("there is a sub-cluster")?;
@@ -141,7 +141,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let injector = Injector::new(Xoshiro256PlusPlus::seed_from_u64(random.random()), dir.to_owned());
     let observations = load.observations.clone();
     let followed = cluster.processes.replicas().collect();
-    let mut scene = Scene { cluster, injector, random, views: &views, observations, models: specs.len(), followed };
+    let mut scene = Scene { cluster, injector, random, views: &views, observations, models: loaded, followed };
     let rounds = plan.repeat.unwrap_or(scenario.repeat);
     let (mut ran, mut broke_down) = (Vec::new(), None);
     for number in 1..=rounds {
@@ -205,7 +205,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         rounds: &ran,
         load: &load,
         observations: &observations,
-        models: specs.len(),
+        models: loaded,
         clock,
         ledger,
         ledger_by,
@@ -221,6 +221,29 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         broke_down: broke_down.as_deref(),
     };
     Ok(conclusion.report())
+}
+
+/// Has the cluster load the models, and the scenario's pipeline if it has one; what is sent to each, the pipeline last.
+async fn load_all(
+    scenario: &Scenario,
+    specs: &[ModelSpec],
+    cluster: &mut Cluster,
+    seed: u64,
+) -> Result<Vec<ModelLoad>> {
+    for spec in specs {
+        cluster.load(spec).await?;
+    }
+    let mut loads = load::model_loads(&scenario.load, specs, seed);
+    if let Some(shape) = &scenario.pipeline {
+        let Staged { models, declaration, inputs } =
+            Staged::new(shape, &scenario.model, &cluster.processes.subclusters(), seed)?;
+        for model in &models {
+            cluster.load(model).await?;
+        }
+        cluster.load_pipeline(&declaration).await?;
+        loads.push(load::load_of(&scenario.load, &declaration.name, declaration.slo(), inputs));
+    }
+    Ok(loads)
 }
 
 /// The counts when nothing is in flight any more: the frontends', or, where a frontend ended and its memory with

@@ -26,6 +26,8 @@ pub struct Scenario {
     /// The model that each sub-cluster serves.
     #[serde(default)]
     pub(crate) model: Model,
+    /// A pipeline of two more such models, with load like each of the others.
+    pub(crate) pipeline: Option<PipelineShape>,
     /// The load on each model.
     #[serde(default)]
     pub(crate) load: Load,
@@ -94,6 +96,16 @@ pub(crate) struct Model {
     pub(crate) slo_ms: f64,
     /// Deferral makes gaps of its own, about as long as the SLO; `eager` makes none.
     pub(crate) policy: ModelPolicy,
+}
+
+/// A pipeline with a stage in each of the first two sub-clusters.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PipelineShape {
+    /// Its latency budget.
+    pub(crate) slo_ms: f64,
+    /// Rows of each result of the first stage; the second one is asked for each of them.
+    pub(crate) rows: u32,
 }
 
 /// The load on each model.
@@ -219,7 +231,7 @@ impl Default for Round {
     }
 }
 
-/// Replicas, sub-clusters, backends of one, GPUs of one, frontends: each at most so many.
+/// Replicas, sub-clusters, backends of one, GPUs of one, frontends, rows: each at most so many.
 const EACH_MAX: u32 = 16;
 /// The longest round that is watched.
 const WATCH_MS_MAX: u64 = 120_000;
@@ -276,6 +288,12 @@ impl Scenario {
         let threads = shape.decision_threads;
         ensure!(threads <= EACH_MAX, "cluster.decision_threads = {threads}: expected 0 to {EACH_MAX}");
         check_noise("cluster.noise", shape.noise)?;
+        if let Some(PipelineShape { slo_ms, rows }) = &scenario.pipeline {
+            ensure!((1..=EACH_MAX).contains(rows), "pipeline.rows = {rows}: expected 1 to {EACH_MAX}");
+            ensure!(*slo_ms > 0.0 && slo_ms.is_finite(), "pipeline.slo_ms = {slo_ms}: expected a positive number");
+            let subclusters = shape.subclusters;
+            ensure!(subclusters >= 2, "cluster.subclusters = {subclusters}: expected 2 or more for a [pipeline]");
+        }
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
         if let Some(pick) = scenario.round.pick {
@@ -322,6 +340,9 @@ mod tests {
             (format!("{base}{kill}[cluster]\ndecision_threads = 17"), "cluster.decision_threads = 17"),
             (format!("{base}{kill}[cluster]\nnoise = -0.1"), "cluster.noise = -0.1: expected 0 to 2"),
             (format!("{base}{kill}[cluster]\nnoise = nan"), "cluster.noise = NaN: expected 0 to 2"),
+            (format!("{base}{kill}[pipeline]\nslo_ms = 500\nrows = 0"), "pipeline.rows = 0: expected 1 to 16"),
+            (format!("{base}{kill}[pipeline]\nslo_ms = 0\nrows = 1"), "pipeline.slo_ms = 0"),
+            (format!("{base}{kill}[pipeline]\nslo_ms = 9\nrows = 1\n[cluster]\nsubclusters = 1"), "expected 2 or more"),
             (format!("{base}{kill}[round]\npick = 2"), "round.pick = 2"),
             (format!("{base}{kill}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
             (format!("{base}fault = []"), "nothing would happen"),

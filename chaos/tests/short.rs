@@ -56,6 +56,12 @@ async fn a_subcluster_leader_that_is_killed_is_replaced_and_breaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_of_a_stage_that_is_killed_is_replaced_and_breaks_nothing() {
+    let report = one_round("kill-leader-of-a-stage").await;
+    assert!(report.named_after_ms.n == 1 && report.ledger.in_time > 0, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subcluster_leader_behind_cut_links_is_replaced_and_breaks_nothing() {
     let report = one_round("partition-symmetric").await;
     assert!(report.network == "proxied" && report.named_after_ms.n == 1, "{}", report.table());

@@ -101,7 +101,11 @@ fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
 
         phase("what nobody remembers is an error, what is no id a bad use");
         let unknown = id.rsplit_once('/').unwrap().0.to_owned() + "/999999";
-        let _ = cluster.cli(&["explain", &unknown]).ended_with(1).complains(&[&unknown, "no leader remembers"]);
+        let _ = cluster.cli(&["explain", &unknown]).ended_with(1).complains(&[
+            &unknown,
+            "no leader remembers",
+            "symphony_stages",
+        ]);
         let _ = cluster.cli(&["explain", "--batch", "nobody"]).ended_with(1).complains(&["there is no model `nobody`"]);
         let _ = cluster.cli(&["explain", "seventeen"]).ended_with(2).complains(&["`seventeen` is no request id"]);
         let _ = cluster.cli(&["explain"]).ended_with(2);

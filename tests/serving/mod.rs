@@ -1,5 +1,6 @@
 //! Models are served to the clients that people have.
 
+mod canvas;
 mod digits_file;
 mod families;
 mod gpu_double;

@@ -48,7 +48,8 @@ pub(crate) struct RoundRun {
     pub(crate) cut_off: Vec<u64>,
     /// Those that ended.
     pub(crate) ended: Vec<Process>,
-    /// Numbers of the models, from 0, whose sub-cluster was led or served by a victim; and their sub-clusters' names.
+    /// Numbers of the models, from 0, whose sub-cluster was led or served by a victim, and of the pipeline if that of a
+    /// stage was; and their sub-clusters' names.
     pub(crate) struck: Vec<usize>,
     pub(crate) struck_names: Vec<String>,
     pub(crate) struck_at: Instant,
@@ -217,8 +218,12 @@ impl Scene<'_> {
         let strikes: Vec<_> = strikes.into_iter().flatten().collect();
         let victims: Vec<_> =
             strikes.iter().filter(|s| s.state != FaultState::Skipped).flat_map(|s| s.victims.clone()).collect();
-        let struck = struck(&before, &self.cluster.processes, &strikes);
+        let mut struck = struck(&before, &self.cluster.processes, &strikes);
         let names = self.cluster.processes.subclusters();
+        // Its stages are in the first two, and it comes behind the model of the last one.
+        if scenario.pipeline.is_some() && struck.iter().any(|&model| model < 2) {
+            struck.push(names.len());
+        }
         let mut round = RoundRun {
             number,
             faults: strikes.iter().map(|strike| fault_of(strike, number)).collect(),

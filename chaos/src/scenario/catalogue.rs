@@ -3,6 +3,7 @@
 /// Names and texts.
 pub(super) const ALL: &[(&str, &str)] = &[
     ("kill-subcluster-leader", include_str!("../../scenarios/kill-subcluster-leader.toml")),
+    ("kill-leader-of-a-stage", include_str!("../../scenarios/kill-leader-of-a-stage.toml")),
     ("kill-raft-leader", include_str!("../../scenarios/kill-raft-leader.toml")),
     ("pause-subcluster-leader", include_str!("../../scenarios/pause-subcluster-leader.toml")),
     ("hang-decision-thread", include_str!("../../scenarios/hang-decision-thread.toml")),

@@ -8,6 +8,7 @@
 
 mod batch_memory;
 mod batch_sizes;
+pub mod canvas;
 pub mod digits;
 mod element;
 mod element_types;

@@ -2,7 +2,7 @@
 
 use symphony_executor::profile::{GpuProfile, MeasureOptions, ProfileFile, measure};
 use symphony_executor::{
-    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, f16,
+    BATCH_SIZES_KEY, BatchInputs, LoadError, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, canvas, digits, f16,
     load_runtime,
 };
 use symphony_testkit::needed;
@@ -31,6 +31,55 @@ fn the_classifier_reads_the_held_out_digits() {
     }
     // Another version of the runtime may round a close call the other way.
     assert!(right.abs_diff(digits::RIGHT_WHEN_MADE) <= 2, "{right} right");
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&bytes| f32::from_le_bytes(bytes)).collect()
+}
+
+/// The region of a canvas as the classifier takes it.
+fn cut_out(canvas: &canvas::Canvas, corners: &[f32]) -> Vec<u8> {
+    let [left, top, right, bottom] = [0, 1, 2, 3].map(|side| corners[side] as usize);
+    assert_eq!((right - left, bottom - top), (8, 8), "{corners:?}");
+    let rows = (top..bottom).flat_map(|row| &canvas.pixels[row * canvas::SIDE + left..row * canvas::SIDE + right]);
+    rows.flat_map(|&pixel| (f32::from(pixel) * 16.0 / 255.0).to_le_bytes()).collect()
+}
+
+#[test]
+fn the_detector_finds_the_held_out_digits_and_the_classifier_reads_them() {
+    let Some(runtime) = runtime() else { return };
+    let options = OnnxOptions::default();
+    let mut detector = OnnxExecutor::from_memory(&runtime, "detect", canvas::DETECTOR, &options).unwrap();
+    let mut classifier = OnnxExecutor::from_memory(&runtime, "digits", digits::MODEL, &options).unwrap();
+    let shapes: Vec<_> = detector.signature().outputs.iter().map(|output| output.item_shape.clone()).collect();
+    assert_eq!(shapes, [vec![16, 4], vec![16]]);
+
+    let (mut found, mut wrong, mut right) = (0, 0, 0);
+    for chunk in canvas::canvases(canvas::CANVASES_WHEN_MADE).chunks(8) {
+        let (mut input, mut outputs) = (Vec::new(), Vec::new());
+        chunk.iter().for_each(|canvas| canvas.append_input(&mut input));
+        detector
+            .run(&BatchInputs { items: chunk.len() as u32, tensors: &[&input], start: None }, &mut outputs)
+            .unwrap();
+        let (boxes, scores) = (floats(&outputs[0]), floats(&outputs[1]));
+        let (mut cut, mut places) = (Vec::new(), Vec::new());
+        for (at, _) in scores.iter().enumerate().filter(|(_, score)| **score > 0.5) {
+            let (canvas, place) = (&chunk[at / canvas::PLACES], at % canvas::PLACES);
+            let is_there = canvas.digits[place].is_some();
+            found += usize::from(is_there);
+            wrong += usize::from(!is_there);
+            cut.extend(cut_out(canvas, &boxes[4 * at..4 * at + 4]));
+            places.push((canvas, place));
+        }
+        let batch = BatchInputs { items: places.len() as u32, tensors: &[&cut], start: None };
+        let mut read = Vec::new();
+        classifier.run(&batch, &mut read).unwrap();
+        let labels = read[1].as_chunks().0.iter().map(|&bytes| i64::from_le_bytes(bytes));
+        right += labels.zip(&places).filter(|(label, (canvas, place))| canvas.shows(*place, *label)).count();
+    }
+    // Another version of the runtime may round a close call the other way.
+    assert!(found.abs_diff(canvas::DIGITS_WHEN_MADE) <= 2 && wrong <= 2, "{found} found, and {wrong} that are none");
+    assert!(right.abs_diff(canvas::RIGHT_WHEN_MADE) <= 3, "{right} right");
 }
 
 #[test]

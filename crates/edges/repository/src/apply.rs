@@ -14,7 +14,7 @@ use crate::rollout::{Next, Rollout};
 /// seconds for each batch size.
 pub const LOAD_WITHIN: Duration = Duration::from_secs(300);
 /// How long the cluster may take to agree to one load or unload.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a cluster does not serve the wanted versions.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +37,19 @@ pub enum ApplyError {
         within: Duration,
         /// The version that no GPU takes, and why.
         no_gpu: Option<(String, NoGpu)>,
+    },
+    /// A pipeline is loaded and cannot be asked yet.
+    #[error(
+        "pipeline `{pipeline}` is not ready after {} s: {why}; see `symphony describe pipeline {pipeline}`",
+        .within.as_secs()
+    )]
+    Unready {
+        /// Its name.
+        pipeline: String,
+        /// The time given.
+        within: Duration,
+        /// What it waits for.
+        why: String,
     },
 }
 

@@ -1,9 +1,10 @@
 //! Models in folders, laid out as Triton's: `NAME/config.pbtxt`, `NAME/VERSION/model.onnx`.
 //!
 //! [`Repository`] reads and checks them as far as possible without loading; [`Rollout`] decides the requests to a
-//! cluster until it serves a model, and [`apply()`] makes them.
+//! cluster until it serves a model, and [`apply()`] makes them, as [`apply_pipeline()`] for pipelines.
 
 mod apply;
+mod apply_pipeline;
 mod canary;
 mod error;
 mod labels;
@@ -17,12 +18,13 @@ mod transforms;
 mod version_policy;
 
 pub use apply::{ApplyError, LOAD_WITHIN, apply, change_model, set_traffic};
+pub use apply_pipeline::{apply_pipeline, load_pipeline, pipeline_ready, unload, unload_pipeline};
 pub use canary::Canary;
 pub use error::RepositoryError;
 pub use labels::parse_labels;
 pub use model_config::{Device, Engine, ModelConfig, parameters};
 pub use pipeline::{RepositoryPipeline, parse_pipeline};
-pub use repository::{Repository, RepositoryModel};
+pub use repository::{Repository, RepositoryEntry, RepositoryModel};
 pub use rollout::{Next, Rollout, versions};
 pub use transforms::{parse_transforms, read_transforms};
 pub use version_policy::VersionPolicy;

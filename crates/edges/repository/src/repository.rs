@@ -41,6 +41,15 @@ pub struct RepositoryModel {
     pub notes: Vec<String>,
 }
 
+/// What a folder of a repository is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RepositoryEntry {
+    /// A model.
+    Model(RepositoryModel),
+    /// A pipeline of models.
+    Pipeline(RepositoryPipeline),
+}
+
 impl Repository {
     /// The repository in `dir`.
     ///
@@ -69,6 +78,17 @@ impl Repository {
         Ok(names)
     }
 
+    /// What the folder of that name is, by its platform: a model if its configuration cannot be read.
+    ///
+    /// # Errors
+    /// As [`model`](Self::model) and [`pipeline`](Self::pipeline).
+    pub fn entry(&self, name: &str) -> Result<RepositoryEntry, RepositoryError> {
+        match self.is_pipeline(name)? {
+            true => self.pipeline(name).map(RepositoryEntry::Pipeline),
+            false => self.model(name).map(RepositoryEntry::Model),
+        }
+    }
+
     /// One model, checked as far as that can be done without loading it.
     ///
     /// # Errors
@@ -84,11 +104,7 @@ impl Repository {
         Ok(RepositoryModel { name: name.to_owned(), versions, device: config.device, notes: config.notes })
     }
 
-    /// Whether the folder of that name is a pipeline, by its platform; a model if its configuration cannot be read.
-    ///
-    /// # Errors
-    /// If there is none of that name.
-    pub fn is_pipeline(&self, name: &str) -> Result<bool, RepositoryError> {
+    fn is_pipeline(&self, name: &str) -> Result<bool, RepositoryError> {
         Ok(is_ensemble(&self.folder(name)?.text))
     }
 

@@ -97,6 +97,10 @@ fn the_sample_repository_can_be_read() {
     let signature = config.signature.unwrap();
     assert_eq!(signature.inputs, [tensor("pixels", DataType::Fp32, &[64])]);
     assert_eq!(signature.outputs[1], tensor("label", DataType::Int64, &[]));
+    assert_eq!(config.transforms.as_deref(), Some("transforms.toml"));
+    let config = include_str!("../../../../deploy/models/repository/detect/config.pbtxt");
+    let signature = ModelConfig::parse(Path::new("config.pbtxt"), "detect", config).unwrap().signature.unwrap();
+    assert_eq!(signature.outputs[0], tensor("boxes", DataType::Fp32, &[16, 4]));
 }
 
 #[test]

@@ -192,6 +192,7 @@ fn request(id: u64, load: &ModelLoad, n: u64) -> Request {
         model: Arc::clone(&load.model),
         items: sample.items,
         inputs: sample.inputs,
+        pictures: sample.pictures,
         timeout: load.timeout_of(n),
     }
 }
@@ -237,8 +238,9 @@ impl Collector {
             tally.batch_items += u64::from(items);
             tally.batches_told += 1;
         }
-        tally.judged += u64::from(matches!(checked, OutputCheck::Right | OutputCheck::Wrong));
-        tally.right += u64::from(checked == OutputCheck::Right);
+        let (judged, right) = checked.judged();
+        tally.judged += judged;
+        tally.right += right;
         let latency = at.saturating_sub(record.due);
         match answer.end {
             End::Ok | End::Late if foreign => Tally::count_reason(&mut tally.failed, "foreign_answer".into(), 1),

@@ -30,6 +30,17 @@ pub struct Sample {
     pub items: u32,
     /// Description and bytes of each input, in the model's order.
     pub inputs: Vec<(TensorSpec, Bytes)>,
+    /// The input that is given as encoded pictures.
+    pub pictures: Option<EncodedPictures>,
+}
+
+/// JPEG or PNG files for an input.
+#[derive(Clone, Debug)]
+pub struct EncodedPictures {
+    /// Its name.
+    pub input: Arc<str>,
+    /// One for each item.
+    pub encoded: Vec<Bytes>,
 }
 
 /// What the outputs of an answer are.
@@ -39,10 +50,29 @@ pub enum OutputCheck {
     Right,
     /// It answers this request, but wrongly, as classifiers sometimes do.
     Wrong,
+    /// It has several parts, and so many of them are right.
+    Parts {
+        /// Those that are.
+        right: u32,
+        /// All of them.
+        of: u32,
+    },
     /// It answers another request, or none: a fault of the system, not of the model.
     Foreign,
     /// The right answer is unknown.
     Unknown,
+}
+
+impl OutputCheck {
+    /// Of how many things it judges, and how many of them are right.
+    pub(crate) fn judged(self) -> (u64, u64) {
+        match self {
+            Self::Right => (1, 1),
+            Self::Wrong => (1, 0),
+            Self::Parts { right, of } => (of.into(), right.into()),
+            Self::Foreign | Self::Unknown => (0, 0),
+        }
+    }
 }
 
 /// Random bytes in the shape of a signature; answers are not judged.
@@ -112,7 +142,7 @@ impl InputSet for RandomInputs {
         let items = self.items[(n % self.items.len() as u64) as usize];
         let part =
             |(spec, data): &(TensorSpec, Bytes)| (spec.clone(), data.slice(..spec.item_bytes() * items as usize));
-        Sample { items, inputs: self.pool[(n % POOL) as usize].iter().map(part).collect() }
+        Sample { items, inputs: self.pool[(n % POOL) as usize].iter().map(part).collect(), pictures: None }
     }
 
     fn check(&self, _: u64, _: &[OutputTensor]) -> OutputCheck {
@@ -230,7 +260,8 @@ impl Default for DigitInputs {
 
 impl InputSet for DigitInputs {
     fn sample(&self, n: u64) -> Sample {
-        Sample { items: 1, inputs: vec![(self.spec.clone(), self.images[self.index(n)].clone())] }
+        let inputs = vec![(self.spec.clone(), self.images[self.index(n)].clone())];
+        Sample { items: 1, inputs, pictures: None }
     }
 
     fn check(&self, n: u64, outputs: &[OutputTensor]) -> OutputCheck {

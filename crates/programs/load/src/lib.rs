@@ -12,6 +12,7 @@
 
 mod access;
 mod arrivals;
+mod canvas_inputs;
 mod engine;
 mod inputs;
 mod load_plan;
@@ -29,8 +30,9 @@ mod tests;
 
 pub use access::Access;
 pub use arrivals::{ArrivalKind, Arrivals, DueRequest};
+pub use canvas_inputs::CanvasInputs;
 pub use engine::run;
-pub use inputs::{DigitInputs, EmulatedInputs, InputSet, OutputCheck, RandomInputs, Sample};
+pub use inputs::{DigitInputs, EmulatedInputs, EncodedPictures, InputSet, OutputCheck, RandomInputs, Sample};
 pub use load_plan::{IN_FLIGHT_MAX, LagLimits, LoadPlan, MODELS_MAX, ModelLoad, PlanError, RATE_RPS_MAX};
 pub use native::NativeTarget;
 pub use oip_grpc::GrpcTarget;

@@ -7,7 +7,8 @@ use bytes::{Bytes, BytesMut};
 use symphony_config::{Address, FrontendConfig, NodeConfig, Role};
 use symphony_frontend::Frontend;
 use symphony_frontend::oip::{
-    Caller, InferError, InferRequest, InferenceService, Receipt, RequestContext, RequestedDeadline, Timeliness,
+    Caller, InferAnswer, InferError, InferRequest, InferenceService, ModelInfo, Pictures, Receipt, RequestContext,
+    RequestedDeadline, Timeliness,
 };
 use symphony_net::Net;
 use symphony_telemetry::Registry;
@@ -15,6 +16,7 @@ use symphony_transport::ControlClient;
 use symphony_types::{BootId, RequestValue, TensorSpec};
 use tokio::net::TcpListener;
 
+use crate::inputs::EncodedPictures;
 use crate::target::{Answer, End, OutputTensor, Request, Target};
 
 /// How long unanswered requests may delay the end.
@@ -77,8 +79,9 @@ impl Target for NativeTarget {
         deadline.exceed_slo = request.timeout.is_some();
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
+        let pictures = request.pictures.map(|pictures| in_place(pictures, &model, items));
         let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
-        let infer = InferRequest { model, items, payload, pictures: None, deadline, receipt, context, weight };
+        let infer = InferRequest { model, items, payload, pictures, deadline, receipt, context, weight };
         // In flight until it is answered.
         let _permit = match self.frontend.admit(&Caller::anybody()) {
             Ok(permit) => permit,
@@ -92,7 +95,7 @@ impl Target for NativeTarget {
                 },
                 id: Some(request.id),
                 bytes: answer.payload.len() as u64,
-                outputs: split(&outputs, request.items, answer.payload),
+                outputs: split(&outputs, items, &answer),
                 batch: Some(answer.batch),
             },
             Err(InferError::Dropped(reason)) => Answer::ended(End::Dropped(Cow::Borrowed(reason.label()))),
@@ -113,12 +116,21 @@ fn payload(request: &Request) -> Bytes {
     }
 }
 
-fn split(specs: &[TensorSpec], items: u32, mut payload: Bytes) -> Vec<OutputTensor> {
-    specs
-        .iter()
-        .map(|spec| {
-            let size = (spec.item_bytes() * items as usize).min(payload.len());
-            OutputTensor { name: spec.name.clone(), data: payload.split_to(size) }
-        })
-        .collect()
+/// Encoded pictures, and where among the other inputs what they become has its place.
+fn in_place(EncodedPictures { input, encoded }: EncodedPictures, model: &ModelInfo, items: u32) -> Pictures {
+    let before = model.signature.inputs.iter().take_while(|spec| spec.name != *input);
+    let at = before.map(|spec| spec.item_bytes() * items as usize).sum();
+    // Nobody has looked at their headers.
+    Pictures { encoded, at, quick: false }
+}
+
+/// The outputs of an answer: of a pipeline as many rows as it says.
+fn split(specs: &[TensorSpec], items: u32, answer: &InferAnswer) -> Vec<OutputTensor> {
+    let (mut payload, said) = (answer.payload.clone(), answer.pipeline.as_ref());
+    let rows = |at: usize| said.and_then(|said| said.outputs.get(at)).map_or(items, |output| output.count);
+    let output = |(at, spec): (usize, &TensorSpec)| {
+        let size = (spec.item_bytes() * rows(at) as usize).min(payload.len());
+        OutputTensor { name: spec.name.clone(), data: payload.split_to(size) }
+    };
+    specs.iter().enumerate().map(output).collect()
 }

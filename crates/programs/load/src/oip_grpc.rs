@@ -77,7 +77,8 @@ impl Target for GrpcTarget {
     }
 }
 
-/// The request in the client's types; none if an input does not have the size of its description.
+/// The request in the client's types; none if an input does not have the size of its description, or a picture is
+/// missing.
 fn asked(request: Request) -> Option<client::Request> {
     let mut asks = client::Request::new(&*request.model).id(request.id.to_string()).accept_late();
     if let Some(timeout) = request.timeout {
@@ -86,6 +87,10 @@ fn asked(request: Request) -> Option<client::Request> {
     for (spec, data) in request.inputs {
         let shape: Vec<_> = std::iter::once(request.items).chain(spec.item_shape).map(u64::from).collect();
         asks = asks.input(Tensor::raw(spec.name, ElementType::Fixed(spec.data_type), &shape, data).ok()?);
+    }
+    if let Some(pictures) = request.pictures {
+        let shape = [u64::from(request.items)];
+        asks = asks.input(Tensor::bytes(&*pictures.input, &shape, &pictures.encoded).ok()?);
     }
     Some(asks)
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT};
 
 use crate::access::Access;
+use crate::inputs::EncodedPictures;
 use crate::oip::end_of;
 use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
 
@@ -85,7 +86,7 @@ impl Target for RestTarget {
 
 /// The length of the JSON part, and the whole body.
 fn body(request: &Request) -> (usize, Bytes) {
-    let inputs: Vec<_> = request
+    let mut inputs: Vec<_> = request
         .inputs
         .iter()
         .map(|(spec, data)| {
@@ -96,6 +97,19 @@ fn body(request: &Request) -> (usize, Bytes) {
             })
         })
         .collect();
+    let mut pictures = Vec::new();
+    if let Some(EncodedPictures { input, encoded }) = &request.pictures {
+        for picture in encoded {
+            // No picture of this length would be sent.
+            let length = u32::try_from(picture.len()).unwrap_or(u32::MAX);
+            pictures.extend_from_slice(&length.to_le_bytes());
+            pictures.extend_from_slice(picture);
+        }
+        inputs.push(json!({
+            "name": &**input, "datatype": "BYTES", "shape": [request.items],
+            "parameters": { "binary_data_size": pictures.len() },
+        }));
+    }
     let mut parameters = json!({ "binary_data_output": true, ACCEPT_LATE: true });
     if let Some(timeout) = request.timeout {
         parameters[TIMEOUT] = json!(u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX));
@@ -103,11 +117,12 @@ fn body(request: &Request) -> (usize, Bytes) {
     }
     let head = json!({ "id": request.id.to_string(), "parameters": parameters, "inputs": inputs }).to_string();
     let data_bytes: usize = request.inputs.iter().map(|(_, data)| data.len()).sum();
-    let mut body = BytesMut::with_capacity(head.len() + data_bytes);
+    let mut body = BytesMut::with_capacity(head.len() + data_bytes + pictures.len());
     body.extend_from_slice(head.as_bytes());
     for (_, data) in &request.inputs {
         body.extend_from_slice(data);
     }
+    body.extend_from_slice(&pictures);
     (head.len(), body.freeze())
 }
 
@@ -146,11 +161,14 @@ mod tests {
             model: "m".into(),
             items: 1,
             inputs: vec![(spec, Bytes::from_static(b"12345678"))],
+            pictures: Some(EncodedPictures { input: "p".into(), encoded: vec![Bytes::from_static(b"png")] }),
             timeout: Some(std::time::Duration::from_millis(20)),
         };
         let (length, body) = body(&request);
         let head: Value = serde_json::from_slice(&body[..length]).unwrap();
-        assert_eq!(&body[length..], b"12345678");
+        assert_eq!(&body[length..], b"12345678\x03\0\0\0png");
+        assert_eq!((&head["inputs"][1]["datatype"], &head["inputs"][1]["shape"]), (&json!("BYTES"), &json!([1])));
+        assert_eq!(head["inputs"][1]["parameters"]["binary_data_size"], 7);
         assert_eq!(head["inputs"][0]["shape"], json!([1, 2]));
         assert_eq!(head["inputs"][0]["parameters"]["binary_data_size"], 8);
         assert_eq!((&head["id"], &head["parameters"]["timeout"]), (&json!("7"), &json!(20_000)));

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, OutputCheck,
-    Request, RestTarget, Target, run,
+    Request, RestTarget, Sample, Target, run,
 };
 
 /// Computes checksums. A timeout of so many milliseconds selects another end of the request instead.
@@ -128,9 +128,9 @@ async fn serve(stop: &CancellationToken) -> (String, String) {
 }
 
 async fn ask(target: &impl Target, model: &str, timeout_ms: Option<u64>) -> Answer {
-    let sample = EmulatedInputs::new(&default_signature(), 2, 1).sample(3);
     let timeout = timeout_ms.map(Duration::from_millis);
-    let request = Request { id: 77, model: model.into(), items: sample.items, inputs: sample.inputs, timeout };
+    let Sample { items, inputs, pictures } = EmulatedInputs::new(&default_signature(), 2, 1).sample(3);
+    let request = Request { id: 77, model: model.into(), items, inputs, pictures, timeout };
     target.send(request).await
 }
 

@@ -96,7 +96,7 @@ pub struct ModelReport {
     pub foreign: u64,
     /// Share of offered requests that were not good.
     pub bad_rate: f64,
-    /// Share of judged answers that were right; none if nothing was judged.
+    /// Share of judged answers, or of their parts, that were right; none if nothing was judged.
     pub accuracy: Option<f64>,
     /// Median latency of answers, good and late, in milliseconds.
     pub p50_ms: f64,

@@ -40,7 +40,7 @@ pub struct Tally {
     pub answered_twice: u64,
     /// Answers that belong to another request or to none.
     pub foreign: u64,
-    /// Answers that were judged, and those of them that were right.
+    /// Answers that were judged, or their parts, and those of them that were right.
     pub judged: u64,
     /// Right answers.
     pub right: u64,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_types::TensorSpec;
 
+use crate::inputs::EncodedPictures;
+
 /// A service that answers requests; shared by all models and requests of a run.
 pub trait Target: Send + Sync + 'static {
     /// Sends one request and waits for its answer. The engine sends the next one without waiting for it.
@@ -29,6 +31,8 @@ pub struct Request {
     pub items: u32,
     /// The inputs, in the model's order: description, and the bytes of all items.
     pub inputs: Vec<(TensorSpec, Bytes)>,
+    /// The input that is given as encoded pictures.
+    pub pictures: Option<EncodedPictures>,
     /// The deadline to send; without one, the model's SLO holds.
     pub timeout: Option<Duration>,
 }

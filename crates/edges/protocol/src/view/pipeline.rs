@@ -53,7 +53,31 @@ pub struct PipelineCounts {
     pub hop_count: u64,
 }
 
+impl StageReadiness {
+    /// Why it cannot be asked; none if it can.
+    #[must_use]
+    pub fn unready(&self) -> Option<String> {
+        match &self.readiness {
+            Some(Readiness::Ready) => None,
+            Some(Readiness::Loading) => Some("loading".to_owned()),
+            Some(Readiness::Failed(reason)) => Some(format!("failed: {reason}")),
+            Some(Readiness::NoGpu(why)) => Some(why.to_string()),
+            None => Some("no such model".to_owned()),
+        }
+    }
+}
+
 impl PipelineView {
+    /// Why it cannot be asked; none if it can.
+    #[must_use]
+    pub fn unready(&self, view: &View) -> Option<String> {
+        let waits = |stage: &StageReadiness| Some(format!("stage {}: {}", stage.stage, stage.unready()?));
+        self.readiness(view).iter().find_map(waits).or_else(|| {
+            let none = "its budget is not split: the leader has just changed, or its SLO is too short";
+            self.split.is_none().then(|| none.to_owned())
+        })
+    }
+
     /// Of each stage, whether its model can be asked.
     #[must_use]
     pub fn readiness(&self, view: &View) -> Vec<StageReadiness> {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use symphony_pipeline::{BoxUnit, InputData, PipelineDeclaration};
-use symphony_repository::{Repository, RepositoryPipeline, parse_pipeline};
+use symphony_repository::{Repository, RepositoryEntry, RepositoryPipeline, parse_pipeline};
 use symphony_types::{DataType, Nanos, RequestValue};
 
 const CONFIG: &str = r#"
@@ -60,6 +60,19 @@ fn parse(config: &str, extras: &str) -> Result<RepositoryPipeline, String> {
 
 fn declared(config: &str, extras: &str) -> PipelineDeclaration {
     parse(config, extras).unwrap().declaration
+}
+
+#[test]
+fn the_sample_pipeline_can_be_read() {
+    let declaration = declared(
+        include_str!("../../../../../deploy/models/repository/canvas/config.pbtxt"),
+        include_str!("../../../../../deploy/models/repository/canvas/pipeline.toml"),
+    );
+    assert_eq!((declaration.slo(), declaration.items_max), (Nanos::from_millis(500), 4));
+    let outputs: Vec<_> = declaration.outputs.iter().map(|output| (&*output.tensor.name, output.any_rows)).collect();
+    assert_eq!(outputs, [("BOXES", false), ("SCORES", false), ("LABEL", true)]);
+    let crop = declaration.edges[0].crop.as_ref();
+    assert_eq!(crop.map(|crop| (crop.boxes.as_str(), crop.unit)), Some(("boxes", BoxUnit::Pixel)));
 }
 
 #[test]
@@ -157,7 +170,9 @@ fn a_folder_is_a_pipeline_by_its_platform_and_needs_no_folder_of_a_version() {
     fs::write(dir.path().join("canvas/pipeline.toml"), EXTRAS).unwrap();
     super::write_model(dir.path(), "m", super::CONFIG, &["1"]);
     let repository = Repository::open(dir.path()).unwrap();
-    assert_eq!((repository.is_pipeline("canvas").unwrap(), repository.is_pipeline("m").unwrap()), (true, false));
+    let is_pipeline = |name: &str| matches!(repository.entry(name).unwrap(), RepositoryEntry::Pipeline(_));
+    assert_eq!((is_pipeline("canvas"), is_pipeline("m")), (true, false));
+    assert!(repository.entry("nope").unwrap_err().to_string().contains("has no model `nope`"));
     assert_eq!(repository.pipeline("canvas").unwrap().declaration.version, 1);
     fs::create_dir(dir.path().join("canvas/7")).unwrap();
     assert_eq!(repository.pipeline("canvas").unwrap().declaration.version, 7);

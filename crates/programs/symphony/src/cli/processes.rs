@@ -76,7 +76,8 @@ pub(crate) struct UpArgs {
     /// deviation of the logarithm, of what profiles say.
     #[arg(long, value_name = "SIGMA", allow_negative_numbers = true, value_parser = noise)]
     pub(crate) noise: Option<f64>,
-    /// Load the demo's models when the cluster is up: digits and mlp on the CPU, resnet50 on emulated GPUs.
+    /// Load the demo's models when the cluster is up: digits, detect and mlp on the CPU, resnet50 on emulated GPUs, and
+    /// the pipeline canvas of the first two.
     #[arg(long)]
     pub(crate) with_models: bool,
     /// Keep as many backends like the emulated one as the cluster's advice asks for, within these bounds, for example

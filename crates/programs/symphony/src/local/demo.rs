@@ -11,26 +11,29 @@ use symphony_config::{
 };
 use symphony_executor::load_runtime;
 use symphony_load::{
-    ArrivalKind, DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, RandomInputs,
-    RestTarget, run as run_load,
+    ArrivalKind, CanvasInputs, DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad,
+    RandomInputs, RestTarget, run as run_load,
 };
+use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::view::{ModelSource, ModelSpec, View};
-use symphony_types::NodeId;
+use symphony_types::{Nanos, NodeId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::{Layout, LocalCluster};
-use super::demo_models::{self, DIGITS, MLP, RESNET};
-use super::demo_report::{DemoReport, Takeover};
+use super::demo_models::{self, CANVAS, DIGITS, MLP, RESNET};
+use super::demo_report::{Asked, DemoReport, Takeover};
 use super::signalled;
 use crate::cli::{DemoArgs, Output};
 
-/// Requests per second of each model: well within the capacity of two busy cores.
-const RATES: [(&str, f64); 3] = [(DIGITS, 60.0), (MLP, 40.0), (RESNET, 200.0)];
+/// Requests per second of each model and of the pipeline: well within the capacity of two busy cores.
+const RATES: [(&str, f64); 4] = [(DIGITS, 60.0), (MLP, 40.0), (RESNET, 200.0), (CANVAS, 15.0)];
 /// Load before counting begins.
 const WARMUP: Duration = Duration::from_secs(2);
 /// How long to wait for answers at the end.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long a model or the pipeline may take to be ready.
+const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long the cluster may take to appoint another leader.
 const TAKEOVER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -61,16 +64,21 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
             &cluster.control,
             model,
             symphony_transport::fresh_operation_id(),
-            Duration::from_secs(60),
+            READY_WITHIN,
         )
         .await?;
         eprintln!("model {} is ready in sub-cluster {}", model.name, model.subcluster);
     }
-    let report = load_and_kill(args, &layout, &models, &mut cluster).await;
+    let pipeline = demo_models::pipeline(&models)?.context("a backend runs the models of its stages")?;
+    let operation = symphony_transport::fresh_operation_id();
+    crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;
+    eprintln!("pipeline {} of detect and digits is ready", pipeline.name);
+    let asked = Asked::all(models.as_slice(), &pipeline);
+    let report = load_and_kill(args, &layout, (models.as_slice(), &pipeline), &mut cluster).await;
     let ledger = ledger(&layout).await;
     cluster.stop();
     let (reports, takeover) = report?;
-    let report = DemoReport::new(reports, takeover, ledger?, &models, WARMUP, &dir);
+    let report = DemoReport::new(reports, takeover, ledger?, &asked, WARMUP, &dir);
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Table => print!("{report}"),
@@ -170,11 +178,11 @@ fn layout(dir: &Path, noise: f64) -> anyhow::Result<Layout> {
     })
 }
 
-/// Load over both public protocols, and `kill -9` of the emulated sub-cluster's leader in the middle.
+/// Load over both public protocols, and `kill -9` of the leader of the pipeline's stages in the middle.
 async fn load_and_kill(
     args: &DemoArgs,
     layout: &Layout,
-    models: &[ModelSpec],
+    (models, pipeline): (&[ModelSpec], &PipelineDeclaration),
     cluster: &mut LocalCluster,
 ) -> anyhow::Result<(Vec<symphony_load::Report>, Takeover)> {
     let duration = Duration::from_secs(args.seconds.into());
@@ -188,9 +196,11 @@ async fn load_and_kill(
     };
     let grpc = Arc::new(GrpcTarget::connect(&layout.frontend.grpc.to_string(), 4).await?);
     let rest = Arc::new(RestTarget::connect(&layout.frontend.rest.to_string()).await?);
+    let mut grpc_plan = plan(&[DIGITS, RESNET]);
+    grpc_plan.models.push(load_of(&pipeline.name, pipeline.slo(), Arc::new(CanvasInputs::new()?)));
     let stop = CancellationToken::new();
     let began = Instant::now();
-    let over_grpc = tokio::spawn(run_load(plan(&[DIGITS, RESNET]), grpc, stop.clone()));
+    let over_grpc = tokio::spawn(run_load(grpc_plan, grpc, stop.clone()));
     let over_rest = tokio::spawn(run_load(plan(&[MLP]), rest, stop.clone()));
 
     let bar = ProgressBar::new((WARMUP + duration).as_secs());
@@ -203,7 +213,8 @@ async fn load_and_kill(
         }
     });
     tokio::time::sleep(WARMUP + duration / 2).await;
-    let takeover = kill_leader(cluster, began).await;
+    let stages = models.iter().find(|model| model.name == DIGITS).context("a backend runs the digits")?;
+    let takeover = kill_leader(cluster, &stages.subcluster, began).await;
     let (over_grpc, over_rest) = (over_grpc.await, over_rest.await);
     ticking.abort();
     bar.finish_and_clear();
@@ -216,27 +227,30 @@ fn model_load(model: &ModelSpec, seed: u64) -> ModelLoad {
         ModelSource::Emulated => Arc::new(EmulatedInputs::new(&model.signature, 1, seed)),
         ModelSource::Onnx(_) | ModelSource::OnnxUnshared(_) => Arc::new(RandomInputs::new(&model.signature, 1, seed)),
     };
-    let rate_rps = RATES.iter().find(|(name, _)| *name == model.name).map_or(1.0, |(_, rate)| *rate);
+    load_of(&model.name, model.slo, inputs)
+}
+
+fn load_of(name: &str, slo: Nanos, inputs: Arc<dyn InputSet>) -> ModelLoad {
     ModelLoad {
-        model: model.name.as_str().into(),
-        rate_rps,
+        model: name.into(),
+        rate_rps: RATES.iter().find(|(known, _)| *known == name).map_or(1.0, |(_, rate)| *rate),
         arrival: ArrivalKind::Poisson,
         recorded: None,
-        slo: model.slo.into(),
+        slo: slo.into(),
         slack: Duration::from_millis(20),
         timeout: None,
         inputs,
     }
 }
 
-/// Kills the process that leads the emulated sub-cluster, and waits until another leads it.
-async fn kill_leader(cluster: &mut LocalCluster, began: Instant) -> anyhow::Result<Takeover> {
-    let emulated = |view: &View| {
-        let (_, subcluster) = view.subclusters.iter().find(|(_, s)| s.name == "emulated")?;
+/// Kills the process that leads the sub-cluster of this name, and waits until another leads it.
+async fn kill_leader(cluster: &mut LocalCluster, name: &str, began: Instant) -> anyhow::Result<Takeover> {
+    let leader_in = |view: &View| {
+        let (_, subcluster) = view.subclusters.iter().find(|(_, s)| s.name == name)?;
         Some((subcluster.leader?.0, subcluster.token))
     };
     let view = cluster.control.get(true, TAKEOVER_WITHIN).await?;
-    let (victim, token) = emulated(&view).context("the emulated sub-cluster has a leader")?;
+    let (victim, token) = leader_in(&view).with_context(|| format!("sub-cluster {name} has no leader"))?;
     let led: Vec<_> = view
         .subclusters
         .values()
@@ -251,7 +265,7 @@ async fn kill_leader(cluster: &mut LocalCluster, began: Instant) -> anyhow::Resu
     eprintln!("killed {victim} (process {pid}) with signal 9; it led sub-cluster {}", led.join(", "));
     let renamed = async {
         loop {
-            let newer = emulated(&views.borrow_and_update()).filter(|&(_, newer)| newer > token);
+            let newer = leader_in(&views.borrow_and_update()).filter(|&(_, newer)| newer > token);
             match newer {
                 Some((leader, _)) => return Ok::<_, anyhow::Error>(leader),
                 None => views.changed().await?,

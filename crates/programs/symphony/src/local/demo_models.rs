@@ -1,14 +1,17 @@
-//! The models of the demo: digits and a wide MLP on the CPU, ResNet-50's profile on emulated GPUs.
+//! The models of the demo: digits, a detector of them and a wide MLP on the CPU, ResNet-50's profile on emulated GPUs;
+//! and a pipeline of the first two.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::Context;
 use symphony_config::ExecutorKind;
 use symphony_executor::profile::MeasureOptions;
-use symphony_executor::{OnnxOptions, default_signature, digits};
+use symphony_executor::{OnnxOptions, canvas, default_signature, digits};
+use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
-use symphony_repository::parse_transforms;
-use symphony_types::{LatencyProfile, Nanos, RequestValue, Transforms};
+use symphony_repository::{CONFIG_FILE, PIPELINE_FILE, parse_pipeline, parse_transforms};
+use symphony_types::{LatencyProfile, Nanos, RequestValue, Transforms, VersionedName};
 use symphony_zoo::Architecture;
 
 use super::cluster::Layout;
@@ -17,6 +20,12 @@ use crate::tools::profile::measure_onnx;
 
 /// The classifier of handwritten digits: answers are right or wrong.
 pub(crate) const DIGITS: &str = "digits";
+/// The detector of handwritten digits on a canvas.
+const DETECT: &str = "detect";
+/// Finds the digits on a canvas, and recognises each: of the sample repository.
+pub(crate) const CANVAS: &str = "canvas";
+const CANVAS_CONFIG: &str = include_str!("../../../../../deploy/models/repository/canvas/config.pbtxt");
+const CANVAS_EXTRAS: &str = include_str!("../../../../../deploy/models/repository/canvas/pipeline.toml");
 /// A wide MLP whose weights exceed the cache, so that batching pays on a CPU.
 pub(crate) const MLP: &str = "mlp";
 /// ResNet-50 with the profile of the Symphony paper, Table 4 (α 1.053 ms, β 5.072 ms), on emulated GPUs.
@@ -36,21 +45,27 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
     if let Some(cpu) = layout.backends.iter().find(|b| b.executor == ExecutorKind::OrtCpu) {
         let models = dir.join("models");
         std::fs::create_dir_all(&models).with_context(|| format!("cannot make {}", models.display()))?;
-        let digits_path = models.join("digits.onnx");
-        std::fs::write(&digits_path, digits::MODEL)
-            .with_context(|| format!("cannot write {}", digits_path.display()))?;
+        let (digits_path, detect_path) = (models.join("digits.onnx"), models.join("detect.onnx"));
+        for (path, model) in [(&digits_path, digits::MODEL), (&detect_path, canvas::DETECTOR)] {
+            std::fs::write(path, model).with_context(|| format!("cannot write {}", path.display()))?;
+        }
         let mlp_path = models.join("mlp.onnx");
         Architecture::by_name("mlp").context("the zoo has an mlp")?.build(1)?.write(&mlp_path)?;
         let kind = &cpu.gpus.first().context("a backend has GPUs")?.kind;
-        for (name, path) in [(DIGITS, &digits_path), (MLP, &mlp_path)] {
+        for (name, path) in [(DIGITS, &digits_path), (DETECT, &detect_path), (MLP, &mlp_path)] {
             let options = OnnxOptions { batch_max: CPU_BATCH_MAX, ..OnnxOptions::default() };
             let measure = MeasureOptions { batch_max: CPU_BATCH_MAX, ..MeasureOptions::default() };
             let (profile, _) = measure_onnx(path, name, kind, cpu.onnxruntime.as_deref(), &options, &measure)?;
             profile.write(&path.with_extension("profile.toml"))?;
-            // The digits may be sent as pictures, too.
+            // The digits may be sent as pictures, too, and canvases are.
             let transforms = match name {
-                DIGITS => parse_transforms(Path::new("transforms.toml"), digits::TRANSFORMS, &profile.signature)?,
-                _ => Transforms::default(),
+                DIGITS => Some(digits::TRANSFORMS),
+                DETECT => Some(canvas::TRANSFORMS),
+                _ => None,
+            };
+            let transforms = match transforms {
+                Some(text) => parse_transforms(Path::new("transforms.toml"), text, &profile.signature)?,
+                None => Transforms::default(),
             };
             specs.push(ModelSpec {
                 name: name.to_owned(),
@@ -83,4 +98,14 @@ pub(crate) fn prepare(layout: &Layout, dir: &Path) -> anyhow::Result<Vec<ModelSp
         });
     }
     Ok(specs)
+}
+
+/// The pipeline, if the models of its stages are among these.
+pub(crate) fn pipeline(models: &[ModelSpec]) -> anyhow::Result<Option<PipelineDeclaration>> {
+    if ![DETECT, DIGITS].iter().all(|stage| models.iter().any(|model| model.name == *stage)) {
+        return Ok(None);
+    }
+    let (config, extras) = ((Path::new(CONFIG_FILE), CANVAS_CONFIG), (Path::new(PIPELINE_FILE), CANVAS_EXTRAS));
+    let there = BTreeSet::from([VersionedName::UNVERSIONED]);
+    Ok(Some(parse_pipeline(CANVAS, config, extras, &there)?.declaration))
 }

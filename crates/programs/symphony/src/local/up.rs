@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use symphony_config::{Address, BackendConfig, ClusterConfig, ExecutorKind, NodeConfig, Role, SchedulerConfig};
 use symphony_executor::load_runtime;
+use symphony_types::Level;
 
 use super::cluster::{Layout, LocalCluster};
 use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
@@ -181,7 +182,9 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
     }
     if args.with_models {
         let known = cluster.control.get(true, READY_WITHIN).await?;
-        for model in demo_models::prepare(layout, dir)? {
+        let models = demo_models::prepare(layout, dir)?;
+        let pipeline = demo_models::pipeline(&models)?;
+        for model in models {
             // A restarted cluster knows its models. Their profiles are kept: new measurements would differ slightly.
             let model = known.model_named(&model.name).map_or(model, |(_, loaded)| loaded.spec.clone());
             crate::tools::model::load_and_wait(
@@ -192,6 +195,13 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
             )
             .await?;
             println!("model {} is ready", model.name);
+        }
+        // A folder of the release before keeps its level until the operator raises it.
+        if let Some(pipeline) = pipeline.filter(|_| known.level >= Level::WITH_PIPELINES) {
+            let pipeline = known.pipelines.get(&pipeline.name).map_or(pipeline, |loaded| loaded.declaration.clone());
+            let operation = symphony_transport::fresh_operation_id();
+            crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;
+            println!("pipeline {} is ready", pipeline.name);
         }
     }
     Ok(cluster)

@@ -100,6 +100,10 @@ pub(crate) fn unknown(what: &str, silent: &Silent) -> String {
         "no leader remembers {what}: it waits still, or ended before it was queued, or was forgotten (a model thread keeps its \
          last 262144 requests in batches and 32768 drops; a new leader begins with nothing)"
     );
+    if what.starts_with("request") {
+        message
+            .push_str(", or it is a pipeline's: ask for its stage requests, which its answer names (symphony_stages)");
+    }
     for (addr, error) in silent {
         message.push_str(&format!("; {addr} did not answer: {error}"));
     }

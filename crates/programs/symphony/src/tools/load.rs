@@ -16,6 +16,7 @@ use symphony_transport::ControlClient;
 use symphony_types::VersionedName;
 use tokio_util::sync::CancellationToken;
 
+use super::load_pipeline::{self, pipeline_in};
 use super::load_trace::{LoadedModel, models_of_trace};
 use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs, frontend_in, renamed};
 use crate::context::Named;
@@ -33,8 +34,8 @@ const DURATION_S: f64 = 10.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
-    /// Model and rate in requests per second, for example digits=50; repeatable. Of a model with versions the latest,
-    /// or as in digits@2=50.
+    /// Model or pipeline, and rate in requests per second, for example digits=50; repeatable. Of a model with versions
+    /// the latest, or as in digits@2=50.
     #[arg(long = "model", value_name = "NAME=RPS", required_unless_present = "trace")]
     models: Vec<String>,
     /// Send recorded requests at their times instead: a CSV with time_s,model,items,slo_ms, as `symphony trace convert`
@@ -71,8 +72,9 @@ pub(crate) struct LoadArgs {
     /// Connections to the frontend.
     #[arg(long, default_value_t = 4)]
     connections: usize,
-    /// What is sent: the digits test set (answers are judged), or random inputs (answers of emulated models are
-    /// checked). By default digits for a model of that name, random for others.
+    /// What is sent: the digits test set or canvases of it (answers are judged), or random inputs (answers of emulated
+    /// models are checked). By default digits for a model of that name, canvases for the pipeline canvas, random for
+    /// others.
     #[arg(long, value_enum)]
     inputs: Option<Inputs>,
     /// Milliseconds that the way there and back may add to the SLO, which the server counts from its first byte.
@@ -108,9 +110,11 @@ enum Protocol {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Inputs {
+pub(super) enum Inputs {
     /// The digits test set.
     Digits,
+    /// Pictures of several digits each, for a pipeline that finds them.
+    Canvases,
     /// Random numbers.
     Random,
 }
@@ -230,15 +234,25 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
         (given, _) => seconds("--duration-s", given.unwrap_or(DURATION_S))?,
     };
     let models = (0_u64..).zip(given).map(|(index, given)| -> anyhow::Result<ModelLoad> {
-        let model = model_in(view, &given)?;
-        let inputs = inputs(args, &given, model, args.seed.wrapping_add(index))?;
+        let seed = args.seed.wrapping_add(index);
+        let (name, slo, inputs) = match pipeline_in(view, &given.name) {
+            Some(pipeline) => {
+                let inputs = load_pipeline::inputs(args.inputs, &given, pipeline, seed)?;
+                (given.name.as_str(), pipeline.slo(), inputs)
+            }
+            None => {
+                let model = model_in(view, &given)?;
+                let native = args.protocol == Protocol::Native;
+                let name = if native { model.spec.name.as_str() } else { given.name.as_str() };
+                (name, model.spec.slo, inputs(args, &given, model, seed)?)
+            }
+        };
         Ok(ModelLoad {
-            model: if args.protocol == Protocol::Native { model.spec.name.as_str() } else { given.name.as_str() }
-                .into(),
+            model: name.into(),
             rate_rps: given.rate_rps,
             arrival: args.arrival,
             recorded: given.recorded.clone(),
-            slo: model.spec.slo.into(),
+            slo: slo.into(),
             slack,
             timeout: None,
             inputs,
@@ -271,7 +285,8 @@ fn model_in<'a>(view: &'a View, given: &'a LoadedModel) -> anyhow::Result<&'a Mo
     let latest = || versions(view, &given.name).max_by_key(|(name, _)| VersionedName::parse(name).version);
     let exact = view.model_named(&given.name).map(|(_, model)| model);
     exact.or_else(|| latest().map(|(_, model)| model)).ok_or_else(|| {
-        let known: Vec<_> = view.models.values().map(|m| m.spec.name.as_str()).collect();
+        let models = view.models.values().map(|m| m.spec.name.as_str());
+        let known: Vec<_> = models.chain(view.pipelines.keys().map(String::as_str)).collect();
         bad_input(format!("{}: no such model; loaded are: {}", given.given, known.join(", ")))
     })
 }
@@ -288,6 +303,10 @@ fn inputs(args: &LoadArgs, given: &LoadedModel, model: &ModelView, seed: u64) ->
             )));
         }
         (Some(Inputs::Digits), _) => Arc::new(DigitInputs::new()),
+        (Some(Inputs::Canvases), _) => {
+            let (given, name) = (&given.given, &given.name);
+            return Err(bad_input(format!("{given}: --inputs canvases are for pipelines, and `{name}` is a model")));
+        }
         (None, _) if named_digits && !several => Arc::new(DigitInputs::new()),
         (_, ModelSource::Emulated) => Arc::new(EmulatedInputs::with_items(&model.spec.signature, items(), seed)),
         (_, ModelSource::Onnx(_) | ModelSource::OnnxUnshared(_)) => {

@@ -19,6 +19,7 @@ pub(crate) mod health;
 pub(crate) mod keys;
 pub(crate) mod ledger;
 pub(crate) mod load;
+mod load_pipeline;
 mod load_trace;
 pub(crate) mod members;
 pub(crate) mod model;

@@ -1,23 +1,18 @@
 //! `symphony pipeline`: load, unload; and pipelines as `get` and `describe` show them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use symphony_protocol::control as pb;
-use symphony_protocol::control::control_client::ControlClient as Grpc;
-use symphony_protocol::view::{PipelineView, Readiness, StageReadiness, View};
-use symphony_repository::Repository;
+use symphony_pipeline::PipelineDeclaration;
+use symphony_protocol::view::{PipelineView, View};
+use symphony_repository::{Repository, load_pipeline, pipeline_ready, unload_pipeline};
 use symphony_transport::ControlClient;
-use symphony_types::Nanos;
+use symphony_types::{Nanos, OperationId};
 
 use super::get::Shown;
 use super::operation::not_done;
 use crate::cli::{FederationArgs, PipelineCommand, PipelineLoadArgs, PipelineUnloadArgs};
 use crate::exit::bad_input;
-
-/// The timeout of the cluster's confirmation.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(command: PipelineCommand) -> anyhow::Result<()> {
     match command {
@@ -43,84 +38,45 @@ async fn load(args: &PipelineLoadArgs) -> anyhow::Result<()> {
     for note in &pipeline.notes {
         eprintln!("note: {note}");
     }
-    let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let request =
-        pb::LoadPipelineRequest { spec: Some((&pipeline.declaration).into()), operation_id: operation.to_string() };
-    let call = |mut client: Grpc<_>| {
-        let request = request.clone();
-        async move { client.load_pipeline(request).await }
-    };
-    let reply = control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
-    if !reply.warning.is_empty() {
-        eprintln!("warning: pipeline {}: {}", args.name, reply.warning);
-    }
+    let control = args.cluster.control()?;
+    ask(&control, &pipeline.declaration, args.operation.id()).await?;
     if args.wait_s == 0 {
         println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
         return Ok(());
     }
-    until_ready(&control, &args.name, pipeline.declaration.version, Duration::from_secs(args.wait_s)).await?;
+    pipeline_ready(&control, &args.name, pipeline.declaration.version, Duration::from_secs(args.wait_s)).await?;
     println!("pipeline {} is ready at version {}", args.name, pipeline.declaration.version);
     Ok(())
 }
 
-/// Waits until this version has budgets, and all its stages can be asked.
-async fn until_ready(control: &ControlClient, name: &str, version: u64, within: Duration) -> anyhow::Result<()> {
-    let mut view = control.watch(&format!("pipeline load {name}"));
-    let mut why = "no replica has shown it".to_owned();
-    let ready = async {
-        loop {
-            let current = Arc::clone(&view.borrow_and_update());
-            let known = current.pipelines.get(name).filter(|known| known.declaration.version == version);
-            if let Some(known) = known {
-                match unready(known, &current) {
-                    None => return anyhow::Ok(()),
-                    Some(reason) => why = reason,
-                }
-            }
-            view.changed().await?;
-        }
-    };
-    let ended = tokio::time::timeout(within, ready).await;
-    match ended {
-        Ok(ready) => ready,
-        Err(_) => Err(anyhow::anyhow!(
-            "pipeline `{name}` is not ready after {} s: {why}; see `symphony describe pipeline {name}`",
-            within.as_secs()
-        )),
+/// Adds a pipeline to the cluster, and waits until it can be asked.
+pub(crate) async fn load_and_wait(
+    control: &ControlClient,
+    declaration: &PipelineDeclaration,
+    operation: OperationId,
+    within: Duration,
+) -> anyhow::Result<()> {
+    ask(control, declaration, operation).await?;
+    pipeline_ready(control, &declaration.name, declaration.version, within).await?;
+    Ok(())
+}
+
+/// Has the cluster agree to a pipeline.
+async fn ask(control: &ControlClient, declaration: &PipelineDeclaration, operation: OperationId) -> anyhow::Result<()> {
+    let asked = load_pipeline(control, declaration, operation).await;
+    let warning = asked.map_err(|error| not_done(operation, error))?;
+    if !warning.is_empty() {
+        eprintln!("warning: pipeline {}: {warning}", declaration.name);
     }
+    Ok(())
 }
 
 async fn unload(args: &PipelineUnloadArgs) -> anyhow::Result<()> {
     refuse_federation(&args.federation)?;
     let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let call = |mut client: Grpc<_>| {
-        let request = pb::UnloadPipelineRequest { name: args.name.clone(), operation_id: operation.to_string() };
-        async move { client.unload_pipeline(request).await }
-    };
-    control.call(AGREE_WITHIN, call).await.map_err(|error| not_done(operation, error))?;
+    unload_pipeline(&control, &args.name, operation).await.map_err(|error| not_done(operation, error))?;
     println!("pipeline {} is unloaded", args.name);
     Ok(())
-}
-
-/// Why a stage cannot be asked; none if it can.
-pub(super) fn stage_unready(stage: &StageReadiness) -> Option<String> {
-    match &stage.readiness {
-        Some(Readiness::Ready) => None,
-        Some(Readiness::Loading) => Some("loading".to_owned()),
-        Some(Readiness::Failed(reason)) => Some(format!("failed: {reason}")),
-        Some(Readiness::NoGpu(why)) => Some(why.to_string()),
-        None => Some("no such model".to_owned()),
-    }
-}
-
-/// Why it cannot be asked; none if it can.
-pub(super) fn unready(pipeline: &PipelineView, view: &View) -> Option<String> {
-    let stages = pipeline.readiness(view);
-    let waits = |stage: &StageReadiness| Some(format!("stage {}: {}", stage.stage, stage_unready(stage)?));
-    stages.iter().find_map(waits).or_else(|| {
-        let none = "its budget is not split: the leader has just changed, or its SLO is too short";
-        pipeline.split.is_none().then(|| none.to_owned())
-    })
 }
 
 /// What a stage has of the budget, in milliseconds.
@@ -145,14 +101,14 @@ pub(super) fn show(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     for (name, pipeline) in &view.pipelines {
         let declaration = &pipeline.declaration;
-        let (slo_ms, why) = (declaration.slo().as_millis_f64(), unready(pipeline, view));
+        let (slo_ms, why) = (declaration.slo().as_millis_f64(), pipeline.unready(view));
         let ready = pipeline.readiness(view);
         let stages = declaration.stages.iter().enumerate().zip(&ready);
         let budget = |at: usize| budget_ms(pipeline, at).map_or_else(|| "-".to_owned(), |ms| format!("{ms:.1}"));
         let words: Vec<_> = stages.clone().map(|((at, stage), _)| format!("{} {}", stage.name, budget(at))).collect();
         let stages = stages.map(|((at, stage), ready)| {
             json!({ "name": stage.name, "model": stage.model, "budget_ms": budget_ms(pipeline, at),
-                    "ready": stage_unready(ready).is_none() })
+                    "ready": ready.unready().is_none() })
         });
         let split = pipeline.split.as_ref();
         json.push(json!({

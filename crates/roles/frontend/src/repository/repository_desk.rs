@@ -8,7 +8,10 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use symphony_repository::{ApplyError, LOAD_WITHIN, Next, Repository, RepositoryError as Unusable, Rollout, apply};
+use symphony_repository::{
+    ApplyError, LOAD_WITHIN, Next, Repository, RepositoryEntry, RepositoryError as Unusable, RepositoryModel,
+    RepositoryPipeline, Rollout, apply, apply_pipeline, unload,
+};
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError};
 use tokio::sync::Semaphore;
@@ -142,33 +145,25 @@ impl RepositoryDesk {
         token.zip(caller.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
     }
 
-    /// Has the cluster serve the model as its folder says.
+    /// Has the cluster serve the model or pipeline as its folder says.
     pub(crate) async fn load(&self, model: &str, caller: &Caller) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
         let loaded = self.do_as_operator(model, caller, move |repository, control| async move {
-            let read = read_within(READ_WITHIN, reads, move || repository.model(&name)).await;
-            let model = match read.and_then(|model| model.map_err(unusable)) {
-                Ok(model) => model,
-                Err(error) => return CallEnded::before_it_was_asked(error),
-            };
-            for note in &model.notes {
-                tracing::info!(model = model.name, "{note}");
+            let read = read_within(READ_WITHIN, reads, move || repository.entry(&name)).await;
+            match read.and_then(|entry| entry.map_err(unusable)) {
+                Ok(RepositoryEntry::Model(model)) => CallEnded::of(serve_model(&control, &model).await),
+                Ok(RepositoryEntry::Pipeline(pipeline)) => CallEnded::of(serve_pipeline(&control, &pipeline).await),
+                Err(error) => CallEnded::before_it_was_asked(error),
             }
-            let told = |next: &Next| {
-                if let Next::Wait(Some((version, why))) = next {
-                    tracing::warn!(model = version, "waits: {why}");
-                }
-            };
-            CallEnded::of(apply(&control, Rollout::to(&model), LOAD_WITHIN, told).await)
         });
         self.count("load", loaded.await)
     }
 
-    /// Has the cluster serve no version of the model, in the same way.
+    /// Has the cluster serve no version of the model, or no such pipeline, in the same way.
     pub(crate) async fn unload(&self, model: &str, caller: &Caller) -> CallEnded {
         let name = model.to_owned();
         let unloaded = self.do_as_operator(model, caller, |_, control| async move {
-            CallEnded::of(apply(&control, Rollout::away(&name), LOAD_WITHIN, |_| {}).await)
+            CallEnded::of(unload(&control, &name, LOAD_WITHIN).await)
         });
         self.count("unload", unloaded.await)
     }
@@ -272,19 +267,36 @@ impl Drop for UnderWay {
     }
 }
 
+async fn serve_model(control: &ControlClient, model: &RepositoryModel) -> Result<u64, ApplyError> {
+    for note in &model.notes {
+        tracing::info!(model = model.name, "{note}");
+    }
+    let told = |next: &Next| {
+        if let Next::Wait(Some((version, why))) = next {
+            tracing::warn!(model = version, "waits: {why}");
+        }
+    };
+    apply(control, Rollout::to(model), LOAD_WITHIN, told).await
+}
+
+async fn serve_pipeline(control: &ControlClient, pipeline: &RepositoryPipeline) -> Result<u64, ApplyError> {
+    for note in &pipeline.notes {
+        tracing::info!(pipeline = pipeline.declaration.name, "{note}");
+    }
+    apply_pipeline(control, &pipeline.declaration, LOAD_WITHIN).await
+}
+
 fn list(repository: &Repository) -> Result<Vec<IndexEntry>, Unusable> {
     let mut entries = Vec::new();
     for name in repository.names()? {
         let entry = |version, state| IndexEntry { name: name.clone(), version, state };
-        match repository.model(&name) {
-            Ok(model) => {
+        match repository.entry(&name) {
+            Ok(RepositoryEntry::Model(model)) => {
                 entries.extend(model.versions.keys().map(|&version| entry(Some(version), ModelState::NotLoaded)));
             }
-            // It is loaded by other means, and no fault of the repository.
-            Err(_) if repository.is_pipeline(&name).unwrap_or(false) => match repository.pipeline(&name) {
-                Ok(pipeline) => entries.push(entry(Some(pipeline.declaration.version), ModelState::NotLoaded)),
-                Err(error) => entries.push(entry(None, ModelState::Unavailable(error.to_string()))),
-            },
+            Ok(RepositoryEntry::Pipeline(pipeline)) => {
+                entries.push(entry(Some(pipeline.declaration.version), ModelState::NotLoaded));
+            }
             Err(error) => entries.push(entry(None, ModelState::Unavailable(error.to_string()))),
         }
     }
@@ -332,7 +344,9 @@ fn not_applied(error: &ApplyError) -> RepositoryError {
             _ => RepositoryError::Failed(words),
         },
         ApplyError::Late { no_gpu: Some(_), .. } => RepositoryError::NoGpu(words),
-        ApplyError::Control(_) | ApplyError::Late { .. } => RepositoryError::Unavailable(words),
+        ApplyError::Control(_) | ApplyError::Late { .. } | ApplyError::Unready { .. } => {
+            RepositoryError::Unavailable(words)
+        }
         ApplyError::Failed { .. } => RepositoryError::Failed(words),
     }
 }
@@ -486,6 +500,19 @@ mod tests {
         assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
         assert!(told[1].1.contains("thief/profile.toml`, line 1: ") && !told[1].1.contains(TOKEN), "{told:?}");
         assert!(told[2].1.contains("thief2/config.pbtxt"), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn a_pipeline_of_the_repository_is_listed_as_models_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/models/repository/canvas");
+        std::fs::create_dir_all(dir.path().join("canvas/3")).unwrap();
+        for file in ["config.pbtxt", "pipeline.toml"] {
+            std::fs::copy(sample.join(file), dir.path().join("canvas").join(file)).unwrap();
+        }
+        let listed = desk(dir.path(), true).listed().await;
+        let entry = IndexEntry { name: "canvas".into(), version: Some(3), state: ModelState::NotLoaded };
+        assert_eq!(*listed, [entry]);
     }
 
     #[tokio::test]

@@ -83,7 +83,7 @@ async fn rows_of_both_are_planned_together_and_run_again_after_a_refusal_and_a_l
     let again = backend.plan().await;
     assert_eq!((again.sequence, sequences(&again)), (sequence + 1, sequences(&mixed)));
 
-    // The next link to the same life of the backend: what it hosts is not forgotten.
+    // The next link to the same boot of the backend: what it hosts is not forgotten.
     drop(backend);
     let mut backend = scene.sealed().await;
     let after = backend.plan().await;

@@ -8,7 +8,7 @@ use super::{Description, elements, value};
 use crate::cli::What;
 use crate::near::unknown;
 use crate::tools::get::show;
-use crate::tools::pipeline::{budget_ms, stage_unready, unready};
+use crate::tools::pipeline::budget_ms;
 
 /// A pipeline, by its name, with or without the version that is served.
 pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
@@ -35,7 +35,7 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
     });
     let partial = if declaration.partial { "answers without what is lost" } else { "" };
     let facts = vec![
-        ("state", unready(pipeline, view).unwrap_or_else(|| "ready".to_owned())),
+        ("state", pipeline.unready(view).unwrap_or_else(|| "ready".to_owned())),
         ("version", declaration.version.to_string()),
         ("SLO", format!("{} ms", declaration.slo().as_millis_f64())),
         ("value", declaration.value.to_string()),
@@ -47,7 +47,7 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
     let ready = pipeline.readiness(view);
     let stages = declaration.stages.iter().zip(&ready).enumerate().map(|(at, (stage, ready))| {
         let budget = budget_ms(pipeline, at).map(|ms| format!(", {ms:.1} ms")).unwrap_or_default();
-        let state = stage_unready(ready).unwrap_or_else(|| "ready".to_owned());
+        let state = ready.unready().unwrap_or_else(|| "ready".to_owned());
         format!("{} asks {}{budget}: {state}", stage.name, stage.model)
     });
     // What was loaded has been checked.

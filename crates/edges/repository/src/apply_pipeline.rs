@@ -1,0 +1,115 @@
+//! Has a cluster serve pipelines.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use symphony_pipeline::PipelineDeclaration;
+use symphony_protocol::control as pb;
+use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
+use symphony_types::OperationId;
+
+use crate::apply::{AGREE_WITHIN, ApplyError, apply};
+use crate::rollout::Rollout;
+
+/// Makes the cluster serve a pipeline; returns when it can be asked, with the log index from which on it can, for
+/// callers that watch the cluster themselves.
+///
+/// # Errors
+/// If the cluster refuses, no split meets the budget, or it cannot be asked within this time.
+pub async fn apply_pipeline(
+    control: &ControlClient,
+    declaration: &PipelineDeclaration,
+    within: Duration,
+) -> Result<u64, ApplyError> {
+    let warning = load_pipeline(control, declaration, fresh_operation_id()).await?;
+    if !warning.is_empty() {
+        // It would be waited for in vain.
+        let as_of = control.get(true, AGREE_WITHIN).await?.applied_index;
+        return Err(ApplyError::Failed { reason: format!("pipeline `{}`: {warning}", declaration.name), as_of });
+    }
+    pipeline_ready(control, &declaration.name, declaration.version, within).await
+}
+
+/// Makes the cluster serve no more what is called so, a pipeline or all versions of a model; returns the log index from
+/// which on it does not.
+///
+/// # Errors
+/// As [`apply()`].
+pub async fn unload(control: &ControlClient, name: &str, within: Duration) -> Result<u64, ApplyError> {
+    let view = control.get(true, AGREE_WITHIN).await?;
+    let mut pipelines = view.pipelines.values().map(|pipeline| &pipeline.declaration);
+    // Also under the name with the version, as models.
+    let pipeline = pipelines.find(|known| known.name == name || known.versioned().loaded_as() == name);
+    let Some(pipeline) = pipeline else {
+        return apply(control, Rollout::away(name), within, |_| {}).await;
+    };
+    unload_pipeline(control, &pipeline.name, fresh_operation_id()).await?;
+    Ok(control.get(true, AGREE_WITHIN).await?.applied_index)
+}
+
+/// Has the cluster agree to a pipeline. Returns what the operator should know; empty if there is nothing.
+///
+/// # Errors
+/// If it does not answer, or refuses.
+pub async fn load_pipeline(
+    control: &ControlClient,
+    declaration: &PipelineDeclaration,
+    operation: OperationId,
+) -> Result<String, ControlError> {
+    let request = pb::LoadPipelineRequest { spec: Some(declaration.into()), operation_id: operation.to_string() };
+    let call = |mut client: Grpc<_>| {
+        let request = request.clone();
+        async move { client.load_pipeline(request).await }
+    };
+    Ok(control.call(AGREE_WITHIN, call).await?.warning)
+}
+
+/// Has the cluster agree to be without a pipeline.
+///
+/// # Errors
+/// If it does not answer, or refuses.
+pub async fn unload_pipeline(control: &ControlClient, name: &str, operation: OperationId) -> Result<(), ControlError> {
+    let request = pb::UnloadPipelineRequest { name: name.to_owned(), operation_id: operation.to_string() };
+    let call = |mut client: Grpc<_>| {
+        let request = request.clone();
+        async move { client.unload_pipeline(request).await }
+    };
+    control.call(AGREE_WITHIN, call).await.map(drop)
+}
+
+/// Waits until this version of a pipeline has budgets, and all its stages can be asked; returns the log index as of
+/// which it is so.
+///
+/// # Errors
+/// If it is not so within this time.
+pub async fn pipeline_ready(
+    control: &ControlClient,
+    name: &str,
+    version: u64,
+    within: Duration,
+) -> Result<u64, ApplyError> {
+    let mut view = control.watch(&format!("pipeline load {name}"));
+    let mut why = "no replica has shown it".to_owned();
+    let ready = async {
+        loop {
+            let current = Arc::clone(&view.borrow_and_update());
+            let known = current.pipelines.get(name).filter(|known| known.declaration.version == version);
+            if let Some(known) = known {
+                match known.unready(&current) {
+                    None => return Some(current.applied_index),
+                    Some(reason) => why = reason,
+                }
+            }
+            if view.changed().await.is_err() {
+                return None;
+            }
+        }
+    };
+    let ended = tokio::time::timeout(within, ready).await;
+    match ended {
+        Ok(Some(as_of)) => Ok(as_of),
+        Ok(None) => Err(ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 }),
+        Err(_) => Err(ApplyError::Unready { pipeline: name.to_owned(), within, why }),
+    }
+}

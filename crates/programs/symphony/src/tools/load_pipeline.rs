@@ -1,0 +1,113 @@
+//! What `symphony load` sends to a pipeline.
+
+use std::sync::Arc;
+
+use symphony_load::{CanvasInputs, InputSet, RandomInputs};
+use symphony_pipeline::{InputData, PipelineDeclaration, PipelineInput};
+use symphony_protocol::view::View;
+use symphony_types::{Signature, TensorSpec};
+
+use super::load::Inputs;
+use super::load_trace::LoadedModel;
+use crate::exit::bad_input;
+
+/// The pipeline of that name, with or without its version.
+pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a PipelineDeclaration> {
+    let mut known = view.pipelines.values().map(|pipeline| &pipeline.declaration);
+    known.find(|known| known.name == name || known.versioned().loaded_as() == name)
+}
+
+/// Its inputs: random tensors, or the canvases of the demo if it takes pictures.
+///
+/// # Errors
+/// If what is asked for is nothing that it takes.
+pub(super) fn inputs(
+    asked: Option<Inputs>,
+    given: &LoadedModel,
+    pipeline: &PipelineDeclaration,
+    seed: u64,
+) -> anyhow::Result<Arc<dyn InputSet>> {
+    let (command, name) = (&given.given, &pipeline.name);
+    let tensors: Option<Vec<_>> = pipeline.inputs.iter().map(tensor).collect();
+    match (asked, tensors) {
+        (None | Some(Inputs::Random), Some(inputs)) => {
+            let signature = Signature { inputs, outputs: Vec::new() };
+            Ok(Arc::new(RandomInputs::with_items(&signature, Arc::clone(&given.items), seed)))
+        }
+        (Some(Inputs::Digits | Inputs::Canvases), Some(_)) => {
+            Err(bad_input(format!("{command}: pipeline `{name}` takes no pictures; expected --inputs random")))
+        }
+        (None | Some(Inputs::Canvases), None) if asked.is_some() || name == "canvas" => {
+            if given.items.iter().any(|&items| items != 1) {
+                let words = "canvases are sent one in each request, and it has more";
+                return Err(bad_input(format!("{command}: {words}")));
+            }
+            Ok(Arc::new(CanvasInputs::new()?))
+        }
+        (_, None) => Err(bad_input(format!(
+            "{command}: pipeline `{name}` takes pictures; expected --inputs canvases, which are those of the demo"
+        ))),
+    }
+}
+
+/// None of a picture.
+fn tensor(input: &PipelineInput) -> Option<TensorSpec> {
+    match &input.data {
+        InputData::Tensor { data_type, item_shape } => {
+            Some(TensorSpec { name: input.name.clone(), data_type: *data_type, item_shape: item_shape.clone() })
+        }
+        InputData::Picture => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use symphony_protocol::view::PipelineView;
+    use symphony_repository::parse_pipeline;
+    use symphony_types::{DataType, Epoch};
+
+    use super::*;
+
+    fn canvas() -> PipelineDeclaration {
+        let config = include_str!("../../../../../deploy/models/repository/canvas/config.pbtxt");
+        let extras = include_str!("../../../../../deploy/models/repository/canvas/pipeline.toml");
+        let (config, extras) = ((Path::new("config.pbtxt"), config), (Path::new("pipeline.toml"), extras));
+        parse_pipeline("canvas", config, extras, &BTreeSet::from([3])).unwrap().declaration
+    }
+
+    #[test]
+    fn a_pipeline_is_found_by_its_name_with_or_without_the_version() {
+        let known = PipelineView { declaration: canvas(), epoch: Epoch::new(1), split: None };
+        let view = View { pipelines: [("canvas".to_owned(), known)].into(), ..View::default() };
+        let found = |name| pipeline_in(&view, name).map(|found| found.version);
+        assert_eq!([found("canvas"), found("canvas@3"), found("canvas@2"), found("c")], [Some(3), Some(3), None, None]);
+    }
+
+    #[test]
+    fn pictures_are_canvases_and_tensors_are_random() {
+        let given = |items: u32| LoadedModel {
+            given: "--model canvas=5".into(),
+            name: "canvas".into(),
+            rate_rps: 5.0,
+            recorded: None,
+            items: [items].into(),
+        };
+        let sent = |asked, items, pipeline: &PipelineDeclaration| {
+            inputs(asked, &given(items), pipeline, 1).map(|inputs| inputs.sample(0)).map_err(|error| error.to_string())
+        };
+        let mut pipeline = canvas();
+        assert!(sent(None, 1, &pipeline).unwrap().pictures.is_some());
+        assert!(sent(None, 2, &pipeline).unwrap_err().contains("one in each request"));
+        assert!(sent(Some(Inputs::Random), 1, &pipeline).unwrap_err().contains("expected --inputs canvases"));
+        pipeline.name = "other".into();
+        assert!(sent(None, 1, &pipeline).unwrap_err().contains("takes pictures"));
+        assert!(sent(Some(Inputs::Canvases), 1, &pipeline).is_ok());
+        pipeline.inputs[0].data = InputData::Tensor { data_type: DataType::Fp32, item_shape: vec![4] };
+        let sample = sent(None, 3, &pipeline).unwrap();
+        assert_eq!((sample.items, sample.inputs[0].1.len()), (3, 48));
+        assert!(sent(Some(Inputs::Canvases), 1, &pipeline).unwrap_err().contains("takes no pictures"));
+    }
+}
