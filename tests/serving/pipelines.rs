@@ -72,9 +72,6 @@ fn pipelines_are_loaded_budgeted_kept_replaced_and_unloaded() {
 
         phase("it keeps its models and its name");
         let _ = cluster.cli(&["model", "unload", "n"]).ended_with(2).complains(&["is asked by pipeline `both`"]);
-        let unload = async { cluster.rest().post("/v2/repository/models/both/unload", "{}").await };
-        let reply = cluster.block_on(unload).unwrap();
-        assert!(reply.status == 501 && reply.body.contains("symphony pipeline unload"), "{reply:?}");
         let _ = cluster.cli(&emulated_model("both", "default")).ended_with(2).complains(&["the name of model `both`"]);
 
         phase("another leader of the group has it, with its budgets");

@@ -151,11 +151,6 @@ impl InferenceService for Frontend {
         if self.versions(model).is_empty() {
             return Err(RepositoryError::UnknownModel(format!("there is no model `{}`", shorten(model))));
         }
-        // It has no model to unload, and what was not done must not look as if it were.
-        if self.inner.model(model, None).is_some_and(|info| info.pipeline.is_some()) {
-            let words = format!("`{}` is a pipeline; use `symphony pipeline unload`", shorten(model));
-            return Err(RepositoryError::Unsupported(words));
-        }
         self.inner.result_once_seen(self.inner.repository.unload(model, &caller).await).await
     }
 }
