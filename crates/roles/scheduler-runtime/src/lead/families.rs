@@ -35,12 +35,27 @@ struct Shares {
     suffix: u32,
 }
 
-/// A model that may share its queue.
-#[derive(Clone, Copy)]
-struct Candidate {
+/// A model that may share its queue, and those that it will share it with.
+struct Forming {
     trunk: CutDigest,
+    /// The shortest of their SLOs, and the policy that all have.
     how: ServedAs,
-    shares: Shares,
+    /// The decision thread of all.
+    thread: u32,
+    /// By id.
+    members: Vec<Shares>,
+    /// By kind of GPUs; none if one of them has no profile for it.
+    on_kinds: Vec<Option<OnKind>>,
+}
+
+/// What batches take on a kind of GPUs.
+#[derive(Clone, Copy)]
+struct OnKind {
+    batch_max: u32,
+    /// What the trunk takes for one row, in the slowest of the models.
+    trunk: Nanos,
+    /// The same of the suffix.
+    suffix: Nanos,
 }
 
 impl SharedQueue {
@@ -68,7 +83,7 @@ impl SharedQueue {
             let parts = |share: fn(&Shares) -> u32| {
                 let part = |member: &Shares| {
                     let profile = models.get(&member.model)?.spec.profiles.get(kind)?;
-                    part_of(&profile.latency, share(member))
+                    profile_of_part(&profile.latency, share(member))
                 };
                 self.members.iter().map(part).collect::<Option<Vec<_>>>()
             };
@@ -80,55 +95,92 @@ impl SharedQueue {
 }
 
 /// Of a batch, what one of its parts takes: so much of what the model's profile says.
-fn part_of(whole: &LatencyProfile, share: u32) -> Option<LatencyProfile> {
-    let part = |latency: &Nanos| {
-        let part = u128::from(latency.get()) * u128::from(share);
-        Nanos::new(u64::try_from(part.div_ceil(u128::from(SHARES_OF))).unwrap_or(u64::MAX).max(1))
-    };
-    LatencyProfile::from_table(&whole.table().iter().map(part).collect::<Vec<_>>()).ok()
+fn part_of(whole: Nanos, share: u32) -> Nanos {
+    let part = u128::from(whole.get()) * u128::from(share);
+    Nanos::new(u64::try_from(part.div_ceil(u128::from(SHARES_OF))).unwrap_or(u64::MAX).max(1))
+}
+
+fn profile_of_part(whole: &LatencyProfile, share: u32) -> Option<LatencyProfile> {
+    let parts: Vec<_> = whole.table().iter().map(|&latency| part_of(latency, share)).collect();
+    LatencyProfile::from_table(&parts).ok()
 }
 
 /// The queues that models share, of the `served` ones in the order of their ids. The others have their own. A queue
 /// lives on one of so many decision threads, by the ids of its models, and has at most as many models as a family's
-/// profile can have different suffixes. `kinds` is how many kinds of GPUs are known.
+/// profile can have different suffixes. `kinds` are the kinds of GPUs that are known.
 pub(crate) fn shared_queues<'a>(
     served: impl Iterator<Item = (ModelId, &'a ModelView)>,
     hosting: &[&Hosting],
     threads: u32,
-    kinds: usize,
+    kinds: &[String],
 ) -> Vec<SharedQueue> {
-    let mut queues: Vec<Vec<Candidate>> = Vec::new();
-    for candidate in served.filter_map(|(id, view)| candidate(id, view, hosting)) {
-        let place = |one: &Candidate| (one.trunk, one.how.policy, one.shares.model.get() % threads);
-        let has_room = |queue: &&mut Vec<Candidate>| {
-            let is_same = queue.first().is_some_and(|first| place(first) == place(&candidate));
-            is_same && queue.len() < SUFFIX_PROFILES_MAX
-        };
-        match queues.iter_mut().find(has_room) {
-            Some(queue) => queue.push(candidate),
-            None => queues.push(vec![candidate]),
+    let mut queues: Vec<Forming> = Vec::new();
+    for one in served.filter_map(|(id, view)| Forming::of((id, view), hosting, threads, kinds)) {
+        if !queues.iter_mut().any(|queue| queue.takes_in(&one)) {
+            queues.push(one);
         }
     }
-    queues.iter().filter(|queue| queue.len() > 1).filter_map(|queue| shared_queue(queue, kinds)).collect()
+    let shared = queues.into_iter().filter(|queue| queue.members.len() > 1);
+    shared.map(|Forming { trunk, how, members, .. }| SharedQueue { trunk, members, how, kinds: kinds.len() }).collect()
 }
 
-/// The model, if each of these backends runs it through the trunk of its family.
-fn candidate(id: ModelId, view: &ModelView, hosting: &[&Hosting]) -> Option<Candidate> {
-    let trunk = view.shared_trunk()?;
-    let mut shares = Shares { model: id, trunk: 0, suffix: 0 };
-    for hosted in hosting {
-        let hosted = hosted.get(&id).filter(|hosted| hosted.trunk == trunk.get().to_be_bytes())?;
-        shares.trunk = hosted.trunk_share.max(shares.trunk);
-        shares.suffix = hosted.suffix_share.max(shares.suffix);
+impl Forming {
+    /// The model, if each of these backends runs it through the trunk of its family.
+    fn of((id, view): (ModelId, &ModelView), hosting: &[&Hosting], threads: u32, kinds: &[String]) -> Option<Self> {
+        let trunk = view.shared_trunk().filter(|_| !hosting.is_empty())?;
+        let mut shares = Shares { model: id, trunk: 0, suffix: 0 };
+        for hosted in hosting {
+            let hosted = hosted.get(&id).filter(|hosted| hosted.trunk == trunk.get().to_be_bytes())?;
+            shares.trunk = hosted.trunk_share.max(shares.trunk);
+            shares.suffix = hosted.suffix_share.max(shares.suffix);
+        }
+        let on_kind = |kind: &String| {
+            let profile = view.spec.profiles.get(kind);
+            profile.map(|profile| {
+                let (batch_max, row) = (profile.latency.batch_max(), profile.latency.latency(1));
+                OnKind { batch_max, trunk: part_of(row, shares.trunk), suffix: part_of(row, shares.suffix) }
+            })
+        };
+        let (how, thread) = (ServedAs::of(view), id.get() % threads);
+        Some(Self { trunk, how, thread, members: vec![shares], on_kinds: kinds.iter().map(on_kind).collect() })
     }
-    (!hosting.is_empty()).then(|| Candidate { trunk, how: ServedAs::of(view), shares })
+
+    /// Takes in a model, unless one queue would drop requests that are served by queues of their own. It drops by what
+    /// batches take at worst, so
+    ///
+    /// - the largest batches are equal: a queue's are no larger than those of each of its models, and requests may be;
+    /// - the shortest SLO has room for two batches of one row at worst: a request that comes when a batch begins is in
+    ///   time with the next one. Else the requests of a model with a short SLO would all go because of a slow one.
+    fn takes_in(&mut self, one: &Self) -> bool {
+        let place = |of: &Self| (of.trunk, of.how.policy, of.thread);
+        if place(self) != place(one) || self.members.len() >= SUFFIX_PROFILES_MAX {
+            return false;
+        }
+        let slo = self.how.slo.min(one.how.slo);
+        let both: Vec<_> = self.on_kinds.iter().zip(&one.on_kinds).map(|(all, one)| (*all).zip(*one)).collect();
+        let is_served = |&(all, one): &(OnKind, OnKind)| {
+            all.batch_max == one.batch_max && all.slower_of(one).row_at_worst().saturating_mul(2) <= slo
+        };
+        if !both.iter().flatten().all(is_served) {
+            return false;
+        }
+        self.how.slo = slo;
+        self.members.extend(&one.members);
+        self.on_kinds = both.into_iter().map(|both| both.map(|(all, one)| all.slower_of(one))).collect();
+        true
+    }
 }
 
-fn shared_queue(queue: &[Candidate], kinds: usize) -> Option<SharedQueue> {
-    let first = queue.first()?;
-    let slo = queue.iter().map(|model| model.how.slo).min()?;
-    let members = queue.iter().map(|model| model.shares).collect();
-    Some(SharedQueue { trunk: first.trunk, members, how: ServedAs { slo, ..first.how }, kinds })
+impl OnKind {
+    /// Of models of both.
+    fn slower_of(self, other: Self) -> Self {
+        Self { trunk: self.trunk.max(other.trunk), suffix: self.suffix.max(other.suffix), ..self }
+    }
+
+    /// What a batch of one row takes at worst.
+    fn row_at_worst(self) -> Nanos {
+        self.trunk + self.suffix
+    }
 }
 
 #[cfg(test)]
@@ -166,14 +218,18 @@ mod tests {
         models.iter().map(hosted).collect()
     }
 
+    fn kinds() -> [String; 2] {
+        ["cpu", "h100"].map(String::from)
+    }
+
     fn queues(models: &[ModelView], hosting: &[&Hosting], threads: u32) -> Vec<SharedQueue> {
-        shared_queues((1..).map(ModelId::new).zip(models), hosting, threads, 2)
+        shared_queues((1..).map(ModelId::new).zip(models), hosting, threads, &kinds())
     }
 
     /// What batches of the first queue take, with GPUs of these kinds.
     fn profiles(models: &[ModelView], queues: &[SharedQueue]) -> Vec<(GpuClass, FamilyProfile)> {
         let models = (1..).map(ModelId::new).zip(models.iter().cloned()).collect();
-        queues[0].profiles(&models, &["cpu".to_owned(), "h100".to_owned()])
+        queues[0].profiles(&models, &kinds())
     }
 
     fn members(queues: &[SharedQueue]) -> Vec<Vec<u32>> {
@@ -199,6 +255,26 @@ mod tests {
         assert_eq!(members(&queues(&models, &[&all, &hosts(&[(1, 1, 1)])], 1)), Vec::<Vec<u32>>::new());
         assert_eq!(members(&queues(&models, &[], 1)), Vec::<Vec<u32>>::new(), "nobody is known to host them");
         assert_eq!(members(&queues(&models, &[&all], 2)), [[2, 6]], "on one thread");
+    }
+
+    #[test]
+    fn a_model_is_in_no_queue_that_would_drop_its_requests() {
+        // Of 5 ms by themselves, and of 60 ms; each has a trunk of 4.5 ms.
+        let light = |slo_ms| model(slo_ms, "auto", Some(TRUNK), (1.0, 4.0));
+        let heavy = || model(200, "auto", Some(TRUNK), (1.0, 59.0));
+        let (of_light, of_heavy) = ((900_000_u32, 100_000_u32), (75_000, 925_000));
+        let shares = [of_light, of_heavy, of_light, of_heavy];
+        let all = hosts(&(1_u32..).zip(shares).map(|(id, (trunk, suffix))| (id, trunk, suffix)).collect::<Vec<_>>());
+        let found = queues(&[light(119), heavy(), light(10), heavy()], &[&all], 1);
+        assert_eq!(members(&found), [[1, 3], [2, 4]], "two batches of 60 ms fit neither 119 nor 10 ms");
+        let found = queues(&[light(120), heavy(), light(9), heavy()], &[&all], 1);
+        assert_eq!(members(&found), [[1, 2, 4]], "two batches of 5 ms do not fit 9 ms");
+
+        let mut smaller = light(50);
+        smaller.spec.profiles.get_mut("cpu").unwrap().latency = LatencyProfile::from_line(1.0, 4.0, 4).unwrap();
+        let all = hosts(&[1, 2, 3].map(|id| (id, 900_000, 100_000)));
+        let found = queues(&[light(50), smaller, light(50)], &[&all], 1);
+        assert_eq!(members(&found), [[1, 3]], "requests of up to 8 rows are taken for the one, and of 4 for the other");
     }
 
     #[test]

@@ -489,12 +489,7 @@ impl LeadTask {
         let mut gone: Vec<_> = self.models.keys().copied().collect();
         gone.retain(|model| view.models.get(model).is_none_or(|m| !m.is_served_by(self.id)));
         for model in gone {
-            self.models.remove(&model);
-            self.served.remove(&model);
-            self.shared.iter_mut().for_each(|queue| queue.leave(model));
-            self.workers.loads.forget(model);
-            self.learner().remove_model(model);
-            self.workers.send_to_all(|| ModelMessage::Remove { model });
+            self.stop_serving(model);
         }
         let served = self.served.iter().filter_map(|(&id, served)| Some((id, served.how, view.models.get(&id)?)));
         let changed: Vec<_> = served.filter(|(_, how, model)| *how != ServedAs::of(model)).collect();
@@ -517,6 +512,15 @@ impl LeadTask {
         for id in servable(&served, waiting, &holdings) {
             self.serve(id, &view.models[&id]);
         }
+    }
+
+    fn stop_serving(&mut self, model: ModelId) {
+        self.models.remove(&model);
+        self.served.remove(&model);
+        self.shared.iter_mut().for_each(|queue| queue.leave(model));
+        self.workers.loads.forget(model);
+        self.learner().remove_model(model);
+        self.workers.send_to_all(|| ModelMessage::Remove { model });
     }
 
     fn serve(&mut self, id: ModelId, model: &ModelView) {
@@ -609,7 +613,7 @@ impl LeadTask {
             return;
         }
         let served = view.models.iter().filter(|(id, _)| self.models.contains_key(id)).map(|(&id, model)| (id, model));
-        let wanted = shared_queues(served, &hosting, self.workers.models.len() as u32, self.kinds.len());
+        let wanted = shared_queues(served, &hosting, self.workers.models.len() as u32, &self.kinds);
         if wanted == self.shared {
             return;
         }
@@ -627,7 +631,11 @@ impl LeadTask {
         let mut alone: Vec<_> = ended.iter().flat_map(SharedQueue::members).collect();
         alone.retain(|id| self.models.contains_key(id) && !self.shared.iter().any(|queue| queue.has(*id)));
         for id in alone {
-            queues.extend(view.models.get(&id).and_then(|model| self.new_own_queue(id, model)));
+            match view.models.get(&id).and_then(|model| self.new_own_queue(id, model)) {
+                Some(queue) => queues.push(queue),
+                // Its queue goes with the others. It is served again when that is possible, as a model that comes.
+                None => self.stop_serving(id),
+            }
         }
         let mut by_worker: BTreeMap<u32, Vec<NewQueue>> = BTreeMap::new();
         for queue in queues {
@@ -658,7 +666,9 @@ impl LeadTask {
     }
 
     fn new_own_queue(&mut self, id: ModelId, model: &ModelView) -> Option<NewQueue> {
-        let profiles = self.profiles(model)?;
+        // Another kind of GPUs may be linked since, without a profile for it: the model is served, and stays so.
+        let profiles = self.known_profiles(model);
+        profiles.iter().next()?;
         // What was learnt of it is not in these.
         for class in GpuClass::all() {
             if let Some(profile) = profiles.get(class) {
@@ -680,12 +690,17 @@ impl LeadTask {
 
     /// The model's profiles on all GPU kinds seen so far; none unless every kind that is linked now has one.
     fn profiles(&self, model: &ModelView) -> Option<ClassProfiles> {
-        let of_class =
-            |class: GpuClass| Some((class, model.spec.profiles.get(self.kinds.get(class.index())?)?.latency.clone()));
-        let profiles: ClassProfiles = GpuClass::all().filter_map(of_class).collect();
+        let profiles = self.known_profiles(model);
         let mut classes = self.backends.values().flat_map(LinkedBackend::classes).peekable();
         classes.peek()?;
         classes.all(|class| profiles.get(class).is_some()).then_some(profiles)
+    }
+
+    /// The model's profiles on those GPU kinds seen so far that it has one for.
+    fn known_profiles(&self, model: &ModelView) -> ClassProfiles {
+        let of_class =
+            |class: GpuClass| Some((class, model.spec.profiles.get(self.kinds.get(class.index())?)?.latency.clone()));
+        GpuClass::all().filter_map(of_class).collect()
     }
 
     fn check_recovered(&mut self) {
