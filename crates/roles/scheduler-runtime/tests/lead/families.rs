@@ -3,13 +3,14 @@
 
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::execute::{Execute, FromBackend, HostedModel, Refusal};
-use symphony_protocol::view::{TrunkView, View};
-use symphony_types::{CutDigest, FailReason, ModelId};
+use symphony_protocol::view::{BackendView, GpuView, TrunkView, View};
+use symphony_types::{BackendId, CutDigest, FailReason, GpuId, ModelId, Token};
+use tokio::net::TcpListener;
 
 use crate::backend::{Backend, sequences};
 use crate::frontend::{Frontend, header};
 use crate::scene::{Scene, model};
-use crate::soon;
+use crate::{SUBCLUSTER, soon};
 
 const TRUNK: CutDigest = CutDigest::new(7);
 const ONE: ModelId = ModelId::new(1);
@@ -118,4 +119,41 @@ async fn one_that_is_unloaded_takes_its_own_requests_along_and_no_others() {
     backend.done(&two);
     let left = backend.plan().await;
     assert_eq!((left.model, sequences(&left)), (ONE, vec![next]));
+}
+
+#[tokio::test]
+async fn models_whose_family_ends_are_served_on_beside_a_gpu_that_one_has_no_profile_for() {
+    let has_a_profile = |view: &mut View| {
+        on_one_trunk(view);
+        let profiles = &mut view.models.get_mut(&TWO).unwrap().spec.profiles;
+        let known = profiles["kind"].clone();
+        profiles.insert("novel".to_owned(), known);
+    };
+    let scene = Scene::with(has_a_profile).await;
+    let mut backend = scene.sealed().await;
+    backend.sender.send(hosts(&[ONE, TWO])).unwrap();
+    scene.served(1).await;
+    scene.served(2).await;
+    let (frontend, mut next) = (scene.frontend().await, 1);
+    let mixed = planned(&mut backend, &frontend, &mut next, is_mixed).await;
+    backend.done(&mixed);
+    // A backend that cannot be used, since model 1 has no profile for its GPU, is linked nevertheless.
+    let novel = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let exec_addr = novel.local_addr().unwrap().to_string();
+    scene.change(|view| {
+        let gpus = vec![GpuView { id: GpuId::new(10), kind: "novel".into(), memory_bytes: 1, binding: Token::new(4) }];
+        let other = BackendView {
+            name: "other".into(),
+            up: true,
+            exec_addr,
+            subcluster: SUBCLUSTER,
+            gpus,
+            ..BackendView::default()
+        };
+        view.backends.insert(BackendId::new(4), other);
+    });
+    let _dialled = soon("link of the leader", novel.accept()).await.unwrap();
+    backend.sender.send(hosts(&[])).unwrap();
+    let alone = planned(&mut backend, &frontend, &mut next, |plan| !is_mixed(plan)).await;
+    assert_eq!(alone.requests.len(), 1, "{alone:?}");
 }
