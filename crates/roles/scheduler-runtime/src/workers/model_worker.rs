@@ -173,8 +173,11 @@ impl Host for ModelWorker {
         // Its own model may have gone, and others of its rows not.
         let others = sent.requests.iter().map(|request| sent.model_of(request));
         let slot = std::iter::once(sent.model).chain(others).find_map(|model| self.by_id.get(&model).copied());
-        let queue = slot.and_then(|slot| self.slots[slot].as_ref());
-        let counts = |request: &Request| queue.map(|queue| &*queue.member(request).counts);
+        // By its own model: they may no longer share a queue.
+        let counts = |request: &Request| {
+            let slot = self.by_id.get(&sent.model_of(request))?;
+            self.slots[*slot].as_ref().map(|queue| &*queue.member(request).counts)
+        };
         let latency = self.delivery.batch_done(now, plan.gpu, &sent, measured, failed, counts);
         if let Some(slot) = slot {
             self.step(now, slot, ModelInput::Done { start_late: measured.0, latency, predicted: sent.predicted });

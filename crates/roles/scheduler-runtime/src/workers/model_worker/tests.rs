@@ -13,7 +13,7 @@ use symphony_tape::{Tape, TapeHeader, TapeOrigin, replay};
 use symphony_telemetry::ErrorHistogram;
 use symphony_transport::{LocalReceiver, local_link};
 use symphony_types::{
-    BackendId, BootId, DropReason, FailReason, GPU_CLASSES_MAX, GpuId, Invariant, LatencyProfile, Token,
+    BackendId, BootId, DropReason, FailReason, FamilyProfile, GPU_CLASSES_MAX, GpuId, Invariant, LatencyProfile, Token,
 };
 
 use super::*;
@@ -495,4 +495,40 @@ fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
     let once = ErrorHistogram::default();
     once.record(Nanos::from_micros(1100), Nanos::from_micros(9));
     assert_eq!(recorded, format!("{:?}", once.read()), "errors of predictions are those of whole batches");
+}
+
+#[test]
+fn rows_of_several_models_count_for_their_own_also_when_their_queue_has_gone() {
+    let mut scene = Scene::new();
+    let members = [1, 2].map(|id| Member { id: ModelId::new(id), name: "m".into(), counts: Arc::default() });
+    let line = |alpha, beta| LatencyProfile::from_line(alpha, beta, 8).unwrap();
+    let family = FamilyProfile::alike(line(0.1, 1.0), line(0.1, 0.1), 2).unwrap();
+    let queue = |members: &[Member], ordinal, families| NewQueue {
+        members: members.to_vec(),
+        ordinal,
+        config: Box::new(config(Policy::EAGER)),
+        families,
+    };
+    let shared = queue(&members, 1, vec![(GpuClass::FIRST, family)]);
+    scene.inbox.push(ModelMessage::Regroup { queues: vec![shared] });
+    let budget = Nanos::from_millis(60_000).get();
+    let header = |(sequence, model)| RequestHeader { sequence, model, items: 1, budget, attempt: 1, weight: 1000 };
+    let requests = [(1, 1), (2, 2), (3, 2)].map(header).to_vec();
+    scene.inbox.push(ModelMessage::Announce { peer: PEER, received: scene.clock.now(), requests, redriven: false });
+    scene.turn();
+    scene.send_outputs();
+    let plan = PlanId { gpu: 0, seal: SEAL, sequence: 1 };
+    let (free_at, why) = (scene.clock.now(), GrantWhy::default());
+    scene.inbox.push(ModelMessage::Grant { ordinal: 1, class: GpuClass::FIRST, free_at, plan, why });
+    scene.turn();
+    scene.send_outputs();
+    assert_eq!(scene.plans(), 1);
+
+    let own = vec![queue(&members[..1], 2, Vec::new()), queue(&members[1..], 3, Vec::new())];
+    scene.inbox.push(ModelMessage::Regroup { queues: own });
+    let (start_late, latency) = (Nanos::ZERO, Nanos::from_millis(2));
+    scene.inbox.push(ModelMessage::Done { plan, start_late, latency, failed: Vec::new() });
+    scene.turn();
+    let executed = members.each_ref().map(|member| member.counts.executed.load(Ordering::Relaxed));
+    assert_eq!(executed, [1, 2]);
 }
