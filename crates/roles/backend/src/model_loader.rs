@@ -393,6 +393,7 @@ impl ModelLoader {
         model: ModelId,
         spec: &ModelSpec,
         result: Result<Vec<Box<dyn ModelExecutor>>, NotLoaded>,
+        turn: Option<OwnedSemaphorePermit>,
     ) {
         let before = self.memory.clone();
         match result.map(|executors| (self.account(model, spec, &executors), executors)) {
@@ -404,7 +405,8 @@ impl ModelLoader {
             Ok((Err(reason), executors)) => {
                 tracing::warn!(%model, name = spec.name, %reason, "not loaded otherwise, for lack of memory");
                 self.memory = before;
-                free_executors(executors, || ());
+                // The next load waits until the memory is free again.
+                free_executors(executors, move || drop(turn));
             }
             Err(NotLoaded { reason, .. }) => {
                 tracing::warn!(%model, name = spec.name, %reason, "not loaded otherwise");
@@ -419,10 +421,10 @@ impl ModelLoader {
             match models.get_mut(&model) {
                 Some(LocalModel::Ended(report)) if report.form == Form { asked: asked.trunk, is_changing: true } => {
                     report.form.is_changing = false;
-                    self.loaded_again(model, &spec, result);
+                    self.loaded_again(model, &spec, result, turn);
                 }
                 // It is leaving, or was loaded anew meanwhile.
-                _ => free_executors(result.unwrap_or_default(), || ()),
+                _ => free_executors(result.unwrap_or_default(), move || drop(turn)),
             }
             return;
         }

@@ -20,14 +20,16 @@ impl Trunks {
     /// # Errors
     /// If the model cannot share what is loaded.
     pub(crate) fn share(&self, gpu: usize, member: FamilyMember) -> Result<FamilyMember, FamilyError> {
+        let place = (gpu, member.trunk());
         let mut loaded = self.loaded();
         loaded.retain(|_, trunk| trunk.is_loaded());
-        let place = (gpu, member.trunk());
-        if let Some(trunk) = loaded.get(&place) {
-            return member.join(trunk);
-        }
-        loaded.insert(place, member.shared_trunk());
-        Ok(member)
+        let Some(trunk) = loaded.get(&place).cloned() else {
+            loaded.insert(place, member.shared_trunk());
+            return Ok(member);
+        };
+        // Joining waits for the batch that runs through the trunk; who only asks what is loaded does not.
+        drop(loaded);
+        member.join(&trunk)
     }
 
     /// Whether it is loaded on the GPU at this place.
