@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use symphony_load::{ModelReport, Report};
+use symphony_load::{ModelReport, Report, Tally};
 use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::view::ModelSpec;
 use symphony_types::{Nanos, NodeId};
@@ -63,7 +63,7 @@ pub(crate) struct Takeover {
 pub(crate) struct DemoReport {
     models: Vec<DemoModel>,
     takeover: Takeover,
-    /// The longest time without a good answer around the kill, over the models of the killed leader.
+    /// The longest time around the kill without a good answer by a sub-cluster of the killed leader.
     blackout_ms: Option<f64>,
     requests_lost: i64,
     requests_answered_twice: u64,
@@ -100,17 +100,20 @@ impl DemoReport {
         let in_blackout = |name: &str| asked.get(name).is_some_and(is_led);
         let from = takeover.killed_at.saturating_sub(BEFORE_KILL).max(warmup);
         let to = takeover.killed_at + AFTER_KILL;
-        let mut blackout_ms: Option<f64> = None;
-        for report in &reports {
-            for (model, tally) in report.models.iter().zip(&report.tallies) {
-                if in_blackout(&model.name)
-                    && let Some(gap) = tally.longest_gap(from, to)
-                {
-                    let ms = gap.length.as_secs_f64() * 1e3;
-                    blackout_ms = Some(blackout_ms.map_or(ms, |longest| longest.max(ms)));
+        // Of all that a sub-cluster answers together: requests of one model alone come too seldom to show it.
+        let blackout_of = |subcluster: &String| {
+            let mut answers: Option<Tally> = None;
+            for (model, tally) in reports.iter().flat_map(|report| report.models.iter().zip(&report.tallies)) {
+                if asked.get(model.name.as_str()).is_some_and(|asked| asked.subclusters.contains(subcluster)) {
+                    match &mut answers {
+                        Some(answers) => answers.merge(tally),
+                        None => answers = Some(tally.clone()),
+                    }
                 }
             }
-        }
+            Some(answers?.longest_gap(from, to)?.length.as_secs_f64() * 1e3)
+        };
+        let blackout_ms = takeover.subclusters.iter().filter_map(blackout_of).reduce(f64::max);
         let sum = |count: fn(&ModelReport) -> u64| reports.iter().map(|report| count(&report.total)).sum::<u64>();
         let unsettled = unsettled(&ledger);
         let each = |report: &Report| {
