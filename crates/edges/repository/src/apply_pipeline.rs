@@ -6,6 +6,7 @@ use std::time::Duration;
 use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_protocol::view::PipelineView;
 use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
 use symphony_types::OperationId;
 
@@ -22,13 +23,17 @@ pub async fn apply_pipeline(
     declaration: &PipelineDeclaration,
     within: Duration,
 ) -> Result<u64, ApplyError> {
-    let warning = load_pipeline(control, declaration, fresh_operation_id()).await?;
+    let pb::LoadPipelineReply { epoch, warning } = load_pipeline(control, declaration, fresh_operation_id()).await?;
     if !warning.is_empty() {
-        // It would be waited for in vain.
-        let as_of = control.get(true, AGREE_WITHIN).await?.applied_index;
-        return Err(ApplyError::Failed { reason: format!("pipeline `{}`: {warning}", declaration.name), as_of });
+        let view = control.get(true, AGREE_WITHIN).await?;
+        let known = view.pipelines.get(&declaration.name);
+        // It would be waited for in vain, unless it has budgets already: they follow from what was measured.
+        if known.is_none_or(|known| known.unready(&view).is_some()) {
+            let reason = format!("pipeline `{}`: {warning}", declaration.name);
+            return Err(ApplyError::Failed { reason, as_of: view.applied_index });
+        }
     }
-    pipeline_ready(control, &declaration.name, declaration.version, within).await
+    pipeline_ready(control, declaration, epoch, within).await
 }
 
 /// Makes the cluster serve no more what is called so, a pipeline or all versions of a model; returns the log index from
@@ -48,7 +53,8 @@ pub async fn unload(control: &ControlClient, name: &str, within: Duration) -> Re
     Ok(control.get(true, AGREE_WITHIN).await?.applied_index)
 }
 
-/// Has the cluster agree to a pipeline. Returns what the operator should know; empty if there is nothing.
+/// Has the cluster agree to a pipeline. The reply has the epoch as of which it is there, and what the operator should
+/// know.
 ///
 /// # Errors
 /// If it does not answer, or refuses.
@@ -56,13 +62,13 @@ pub async fn load_pipeline(
     control: &ControlClient,
     declaration: &PipelineDeclaration,
     operation: OperationId,
-) -> Result<String, ControlError> {
+) -> Result<pb::LoadPipelineReply, ControlError> {
     let request = pb::LoadPipelineRequest { spec: Some(declaration.into()), operation_id: operation.to_string() };
     let call = |mut client: Grpc<_>| {
         let request = request.clone();
         async move { client.load_pipeline(request).await }
     };
-    Ok(control.call(AGREE_WITHIN, call).await?.warning)
+    control.call(AGREE_WITHIN, call).await
 }
 
 /// Has the cluster agree to be without a pipeline.
@@ -78,24 +84,26 @@ pub async fn unload_pipeline(control: &ControlClient, name: &str, operation: Ope
     control.call(AGREE_WITHIN, call).await.map(drop)
 }
 
-/// Waits until this version of a pipeline has budgets, and all its stages can be asked; returns the log index as of
-/// which it is so.
+/// Waits until this version of a pipeline, loaded in this epoch, has budgets, and all its stages can be asked; returns
+/// the log index as of which it is so.
 ///
 /// # Errors
 /// If it is not so within this time.
 pub async fn pipeline_ready(
     control: &ControlClient,
-    name: &str,
-    version: u64,
+    declaration: &PipelineDeclaration,
+    epoch: u64,
     within: Duration,
 ) -> Result<u64, ApplyError> {
+    let PipelineDeclaration { name, version, .. } = declaration;
     let mut view = control.watch(&format!("pipeline load {name}"));
     let mut why = "no replica has shown it".to_owned();
     let ready = async {
         loop {
             let current = Arc::clone(&view.borrow_and_update());
-            let known = current.pipelines.get(name).filter(|known| known.declaration.version == version);
-            if let Some(known) = known {
+            // A replica that lags may show one that was unloaded before.
+            let is_it = |known: &&PipelineView| known.declaration.version == *version && known.epoch.get() >= epoch;
+            if let Some(known) = current.pipelines.get(name).filter(is_it) {
                 match known.unready(&current) {
                     None => return Some(current.applied_index),
                     Some(reason) => why = reason,
@@ -110,6 +118,6 @@ pub async fn pipeline_ready(
     match ended {
         Ok(Some(as_of)) => Ok(as_of),
         Ok(None) => Err(ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 }),
-        Err(_) => Err(ApplyError::Unready { pipeline: name.to_owned(), within, why }),
+        Err(_) => Err(ApplyError::Unready { pipeline: name.clone(), within, why }),
     }
 }

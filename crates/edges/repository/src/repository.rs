@@ -83,9 +83,10 @@ impl Repository {
     /// # Errors
     /// As [`model`](Self::model) and [`pipeline`](Self::pipeline).
     pub fn entry(&self, name: &str) -> Result<RepositoryEntry, RepositoryError> {
-        match self.is_pipeline(name)? {
-            true => self.pipeline(name).map(RepositoryEntry::Pipeline),
-            false => self.model(name).map(RepositoryEntry::Model),
+        let folder = self.folder(name)?;
+        match is_ensemble(&folder.text) {
+            true => self.pipeline_in(name, &folder).map(RepositoryEntry::Pipeline),
+            false => self.model_in(name, &folder).map(RepositoryEntry::Model),
         }
     }
 
@@ -94,18 +95,17 @@ impl Repository {
     /// # Errors
     /// If there is none of that name, or it cannot be served as its configuration says.
     pub fn model(&self, name: &str) -> Result<RepositoryModel, RepositoryError> {
-        let Folder { dir, path, text } = self.folder(name)?;
-        let config = ModelConfig::parse(&path, name, &text)?;
-        let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
+        self.model_in(name, &self.folder(name)?)
+    }
+
+    fn model_in(&self, name: &str, Folder { dir, path, text }: &Folder) -> Result<RepositoryModel, RepositoryError> {
+        let config = ModelConfig::parse(path, name, text)?;
+        let there = folders(dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
         let refuse = |problem| RepositoryError::Versions { dir: dir.clone(), name: name.to_owned(), problem };
         let chosen = config.versions.choose(&there).map_err(refuse)?;
         let spec = |version| Ok((version, spec(&self.dir, name, version, &config)?));
         let versions = chosen.into_iter().map(spec).collect::<Result<_, RepositoryError>>()?;
         Ok(RepositoryModel { name: name.to_owned(), versions, device: config.device, notes: config.notes })
-    }
-
-    fn is_pipeline(&self, name: &str) -> Result<bool, RepositoryError> {
-        Ok(is_ensemble(&self.folder(name)?.text))
     }
 
     /// One pipeline, checked as far as that can be done without the models of its steps: its newest version that is to
@@ -114,17 +114,24 @@ impl Repository {
     /// # Errors
     /// If there is none of that name, or it is none that can be run.
     pub fn pipeline(&self, name: &str) -> Result<RepositoryPipeline, RepositoryError> {
-        let Folder { dir, path, text } = self.folder(name)?;
+        self.pipeline_in(name, &self.folder(name)?)
+    }
+
+    fn pipeline_in(
+        &self,
+        name: &str,
+        Folder { dir, path, text }: &Folder,
+    ) -> Result<RepositoryPipeline, RepositoryError> {
         let extras_path = within(&self.dir, dir.join(PIPELINE_FILE))?;
         let extras = match read_text(&extras_path, CONFIG_BYTES_MAX) {
             Ok(extras) => extras,
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(RepositoryError::Io { path: extras_path, source }),
         };
-        let there = folders(&dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
+        let there = folders(dir)?.iter().filter_map(|folder| parse_version(folder)).collect::<BTreeSet<_>>();
         // Git keeps no empty folders, and a pipeline has no files of its own.
         let there = if there.is_empty() { BTreeSet::from([1]) } else { there };
-        parse_pipeline(name, (&path, &text), (&extras_path, &extras), &there)
+        parse_pipeline(name, (path, text), (&extras_path, &extras), &there)
     }
 
     /// The folder of that name, and the text of its configuration.

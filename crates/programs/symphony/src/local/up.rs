@@ -197,7 +197,15 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
             println!("model {} is ready", model.name);
         }
         // A folder of the release before keeps its level until the operator raises it.
-        if let Some(pipeline) = pipeline.filter(|_| known.level >= Level::WITH_PIPELINES) {
+        if let Some(pipeline) = pipeline {
+            let (needed, level) = (Level::WITH_PIPELINES, known.level);
+            if level < needed {
+                println!(
+                    "pipeline {} needs level {needed}: run `symphony upgrade finish`, and then this again",
+                    pipeline.name
+                );
+                return Ok(cluster);
+            }
             let pipeline = known.pipelines.get(&pipeline.name).map_or(pipeline, |loaded| loaded.declaration.clone());
             let operation = symphony_transport::fresh_operation_id();
             crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;

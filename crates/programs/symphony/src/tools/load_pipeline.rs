@@ -42,12 +42,24 @@ pub(super) fn inputs(
                 let words = "canvases are sent one in each request, and it has more";
                 return Err(bad_input(format!("{command}: {words}")));
             }
+            if !takes_canvases(pipeline) {
+                let (input, scores, labels) = (CanvasInputs::INPUT, CanvasInputs::SCORES, CanvasInputs::LABELS);
+                let expected = format!("canvases are for one with the input {input} and outputs {scores} and {labels}");
+                return Err(bad_input(format!("{command}: pipeline `{name}` is not the demo's; {expected}")));
+            }
             Ok(Arc::new(CanvasInputs::new()?))
         }
         (_, None) => Err(bad_input(format!(
             "{command}: pipeline `{name}` takes pictures; expected --inputs canvases, which are those of the demo"
         ))),
     }
+}
+
+/// Whether its answers can be judged: of another pipeline they would all look like those to other requests.
+fn takes_canvases(pipeline: &PipelineDeclaration) -> bool {
+    let answers = |name: &str| pipeline.outputs.iter().any(|output| output.tensor.name == name);
+    let inputs: Vec<_> = pipeline.inputs.iter().map(|input| input.name.as_str()).collect();
+    inputs == [CanvasInputs::INPUT] && answers(CanvasInputs::SCORES) && answers(CanvasInputs::LABELS)
 }
 
 /// None of a picture.
@@ -105,6 +117,9 @@ mod tests {
         pipeline.name = "other".into();
         assert!(sent(None, 1, &pipeline).unwrap_err().contains("takes pictures"));
         assert!(sent(Some(Inputs::Canvases), 1, &pipeline).is_ok());
+        let label = pipeline.outputs.pop().unwrap();
+        assert!(sent(Some(Inputs::Canvases), 1, &pipeline).unwrap_err().contains("outputs SCORES and LABEL"));
+        pipeline.outputs.push(label);
         pipeline.inputs[0].data = InputData::Tensor { data_type: DataType::Fp32, item_shape: vec![4] };
         let sample = sent(None, 3, &pipeline).unwrap();
         assert_eq!((sample.items, sample.inputs[0].1.len()), (3, 48));

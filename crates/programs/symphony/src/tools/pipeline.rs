@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_pipeline::PipelineDeclaration;
+use symphony_protocol::control::LoadPipelineReply;
 use symphony_protocol::view::{PipelineView, View};
 use symphony_repository::{Repository, load_pipeline, pipeline_ready, unload_pipeline};
 use symphony_transport::ControlClient;
@@ -39,12 +40,12 @@ async fn load(args: &PipelineLoadArgs) -> anyhow::Result<()> {
         eprintln!("note: {note}");
     }
     let control = args.cluster.control()?;
-    ask(&control, &pipeline.declaration, args.operation.id()).await?;
+    let epoch = ask(&control, &pipeline.declaration, args.operation.id()).await?;
     if args.wait_s == 0 {
         println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
         return Ok(());
     }
-    pipeline_ready(&control, &args.name, pipeline.declaration.version, Duration::from_secs(args.wait_s)).await?;
+    pipeline_ready(&control, &pipeline.declaration, epoch, Duration::from_secs(args.wait_s)).await?;
     println!("pipeline {} is ready at version {}", args.name, pipeline.declaration.version);
     Ok(())
 }
@@ -56,19 +57,23 @@ pub(crate) async fn load_and_wait(
     operation: OperationId,
     within: Duration,
 ) -> anyhow::Result<()> {
-    ask(control, declaration, operation).await?;
-    pipeline_ready(control, &declaration.name, declaration.version, within).await?;
+    let epoch = ask(control, declaration, operation).await?;
+    pipeline_ready(control, declaration, epoch, within).await?;
     Ok(())
 }
 
-/// Has the cluster agree to a pipeline.
-async fn ask(control: &ControlClient, declaration: &PipelineDeclaration, operation: OperationId) -> anyhow::Result<()> {
+/// Has the cluster agree to a pipeline; returns the epoch as of which it is there.
+async fn ask(
+    control: &ControlClient,
+    declaration: &PipelineDeclaration,
+    operation: OperationId,
+) -> anyhow::Result<u64> {
     let asked = load_pipeline(control, declaration, operation).await;
-    let warning = asked.map_err(|error| not_done(operation, error))?;
+    let LoadPipelineReply { epoch, warning } = asked.map_err(|error| not_done(operation, error))?;
     if !warning.is_empty() {
         eprintln!("warning: pipeline {}: {warning}", declaration.name);
     }
-    Ok(())
+    Ok(epoch)
 }
 
 async fn unload(args: &PipelineUnloadArgs) -> anyhow::Result<()> {
