@@ -41,7 +41,7 @@ pub struct ControlPlaneConfig {
     /// How and when to look for a better partition plan.
     pub epochs: EpochSettings,
     /// Delays of every request besides its batch, by the configuration: operators are warned of a model whose SLO is
-    /// too short for them.
+    /// too short for them, and each stage of a pipeline is given them.
     pub request_delays: Nanos,
     /// Time stamps of operations and log entries, for people; no decision depends on them.
     pub wall_clock: WallClock,

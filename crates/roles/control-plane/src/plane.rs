@@ -379,6 +379,7 @@ impl Parts {
     fn spawn_planner(&self, asks: mpsc::Receiver<Ask>, reported: Arc<Mutex<Reported>>) -> JoinHandle<()> {
         let planner = Planner {
             settings: self.config.epochs.clone(),
+            request_delays: self.config.request_delays,
             state: self.state.clone(),
             proposer: self.proposer.clone(),
             reported,

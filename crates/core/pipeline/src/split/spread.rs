@@ -9,13 +9,14 @@ use crate::pipeline::Pipeline;
 /// The budgets of a split with what no stage needs spread over all of them: the same batches, and as much more time
 /// for each stage, in proportion, as the longest path through it leaves. [`split`](super::split) gives all of that to
 /// the last stages, since it costs no GPU; but a stage whose budget is its batch's latency and nothing more is late
-/// whenever anything is. `rate_rps`, `cost` and `hop` are those of the split.
+/// whenever anything is. `rate_rps`, `cost` and `hop` are those of the split; `delays` is what every stage request takes
+/// besides its batch, which counts as if it were its batch's.
 #[must_use]
-pub fn spread(pipeline: &Pipeline, found: &Split, rate_rps: f64, cost: Cost, hop: Nanos) -> Vec<Nanos> {
+pub fn spread(pipeline: &Pipeline, found: &Split, rate_rps: f64, cost: Cost, hop: Nanos, delays: Nanos) -> Vec<Nanos> {
     let requests = pipeline.requests_per_request();
     let takes = |(at, stage): (usize, &crate::pipeline::Stage)| {
         found.stages.get(at).map_or(Nanos::ZERO, |budget| {
-            cost.takes(&stage.profile, rate_rps * requests[at], budget.batch).min(budget.budget)
+            cost.takes(&stage.profile, rate_rps * requests[at], budget.batch).min(budget.budget) + delays
         })
     };
     let takes: Vec<Nanos> = pipeline.stages().iter().enumerate().map(takes).collect();
@@ -87,9 +88,11 @@ mod tests {
         let (pipeline, hop) = (fork(), Nanos::ZERO);
         let found = split(&pipeline, 1.0, Cost::Deferred, Nanos::from_millis(1), hop).unwrap();
         assert_eq!(found.stages[0].budget, Nanos::from_millis(6), "the split itself leaves the first stage no time");
-        let spread = spread(&pipeline, &found, 1.0, Cost::Deferred, hop);
+        let with = |delays| spread(&pipeline, &found, 1.0, Cost::Deferred, hop, delays);
         // The longest paths through a and c take 10 ms, through b 8 ms.
-        assert_eq!(spread, [60, 25, 40].map(Nanos::from_millis));
+        assert_eq!(with(Nanos::ZERO), [60, 25, 40].map(Nanos::from_millis));
+        // 16 and 14 of 30 ms, and 12 of 28.
+        assert_eq!(with(Nanos::from_millis(10)), [53_333_333, 42_857_142, 46_666_666].map(Nanos::new));
     }
 
     #[test]
@@ -98,7 +101,7 @@ mod tests {
         for rate_rps in [1.0, 100.0, 1e4] {
             for hop in [Nanos::ZERO, Nanos::from_millis(3)] {
                 let found = split(&pipeline, rate_rps, Cost::Deferred, Nanos::from_millis(1), hop).unwrap();
-                let spread = spread(&pipeline, &found, rate_rps, Cost::Deferred, hop);
+                let spread = spread(&pipeline, &found, rate_rps, Cost::Deferred, hop, Nanos::ZERO);
                 for last in [1, 2] {
                     assert!(spread[0] + hop + spread[last] <= pipeline.slo(), "{rate_rps}: {spread:?}");
                 }

@@ -364,7 +364,7 @@ impl Control for ControlService {
         let loaded = LoadedPipeline { declaration, epoch, split: None };
         let question = {
             let state = self.viewer.state.read();
-            Question::of(&state, &loaded, &LearntProfiles::default(), MeasuredPipeline::default())
+            Question::of(&state, &loaded, &LearntProfiles::default(), MeasuredPipeline::default(), self.request_delays)
         };
         let warning = question.and_then(|question| question.answer().err());
         let warning = warning.map(|why| format!("it is not ready before its budget can be split: {why}"));

@@ -10,7 +10,7 @@ use symphony_cluster_state::{
     WantedMove,
 };
 use symphony_controllers::{Ended, EpochTrigger, Holds, Start, Why};
-use symphony_types::{ModelId, Time};
+use symphony_types::{ModelId, Nanos, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +43,8 @@ pub(crate) struct Ask {
 #[derive(Debug)]
 pub(crate) struct Planner {
     pub(crate) settings: EpochSettings,
+    /// Of every request besides its batch.
+    pub(crate) request_delays: Nanos,
     pub(crate) state: SharedState,
     pub(crate) proposer: Proposer,
     pub(crate) reported: Arc<Mutex<Reported>>,
@@ -118,7 +120,8 @@ impl Planner {
     async fn split(&mut self, now: Instant, splitter: &mut Splitter) {
         let ask = || {
             let state = self.state.read();
-            self.reported.lock().unwrap_or_else(PoisonError::into_inner).questions(now, &state)
+            let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+            reported.questions(now, &state, self.request_delays)
         };
         for command in splitter.turn(now, ask).await {
             if let Err(error) = self.proposer.propose(&command).await {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use symphony_cluster_state::ClusterState;
 use symphony_protocol::control as pb;
 use symphony_quotas::QuotaBook;
-use symphony_types::ModelId;
+use symphony_types::{ModelId, Nanos};
 
 use crate::config::WallClock;
 use crate::planning::last_loads::LastLoads;
@@ -83,9 +83,9 @@ impl Reported {
         Some(Measured { rates, profiles: self.learnt.clone() })
     }
 
-    /// What the splits of all pipelines follow from.
-    pub(crate) fn questions(&self, now: Instant, state: &ClusterState) -> Vec<Question> {
-        questions(now, state, &self.pipelines, &self.learnt)
+    /// What the splits of all pipelines follow from, with the delays of every request besides its batch.
+    pub(crate) fn questions(&self, now: Instant, state: &ClusterState, delays: Nanos) -> Vec<Question> {
+        questions(now, state, &self.pipelines, &self.learnt, delays)
     }
 
     /// Forgets all: another replica leads the group.

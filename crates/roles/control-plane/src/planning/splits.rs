@@ -35,6 +35,8 @@ pub(crate) struct Question {
     /// The latencies of each stage's model.
     profiles: Vec<LatencyProfile>,
     measured: MeasuredPipeline,
+    /// Of every stage request besides its batch: leaders take them off its deadline.
+    delays: Nanos,
     committed: Option<CommittedSplit>,
 }
 
@@ -45,11 +47,12 @@ impl Question {
         pipeline: &LoadedPipeline,
         learnt: &LearntProfiles,
         measured: MeasuredPipeline,
+        delays: Nanos,
     ) -> Option<Self> {
         let declaration = pipeline.declaration.clone();
         let profile = |stage: &DeclaredStage| stage_profile(state, stage, learnt);
         let profiles = declaration.stages.iter().map(profile).collect::<Option<_>>()?;
-        Some(Self { declaration, profiles, measured, committed: pipeline.split.clone() })
+        Some(Self { declaration, profiles, measured, delays, committed: pipeline.split.clone() })
     }
 
     /// The split.
@@ -64,9 +67,10 @@ impl Question {
         let step = pipeline.slo().divided_by(STEPS).max(Nanos::new(1));
         let found = split(&pipeline, rate_rps, Cost::Deferred, step, hop).map_err(|error| error.to_string())?;
         let gammas = pipeline.edges().iter().map(|edge| Finite::try_from(edge.gamma)).collect::<Result<_, _>>();
-        let budgets = spread(&pipeline, &found, rate_rps, Cost::Deferred, hop);
+        let budgets = spread(&pipeline, &found, rate_rps, Cost::Deferred, hop, self.delays);
         Ok(CommittedSplit {
-            budgets_ns: budgets.iter().map(|budget| budget.get()).collect(),
+            // Delays that leave a stage nothing are no reason for none.
+            budgets_ns: budgets.iter().map(|budget| budget.get().max(1)).collect(),
             hop_ns: hop.get(),
             gammas: gammas.map_err(|error| error.to_string())?,
             rate_millirps: (rate_rps * 1000.0) as u64,
@@ -124,12 +128,13 @@ pub(crate) fn questions(
     state: &ClusterState,
     book: &PipelineBook,
     learnt: &LearntProfiles,
+    delays: Nanos,
 ) -> Vec<Question> {
     let question = |(name, pipeline): (&String, &LoadedPipeline)| {
         let declaration = &pipeline.declaration;
         // As it was checked when it was loaded.
         let edges = declaration.validate().ok()?.edges.len();
-        Question::of(state, pipeline, learnt, book.measured(now, name, declaration.version, edges))
+        Question::of(state, pipeline, learnt, book.measured(now, name, declaration.version, edges), delays)
     };
     state.pipelines().iter().filter_map(question).collect()
 }
@@ -259,7 +264,7 @@ pub(crate) mod tests {
     }
 
     fn question(state: &ClusterState, measured: MeasuredPipeline) -> Question {
-        Question::of(state, &state.pipelines()["p"], &LearntProfiles::default(), measured).unwrap()
+        Question::of(state, &state.pipelines()["p"], &LearntProfiles::default(), measured, Nanos::ZERO).unwrap()
     }
 
     #[test]
@@ -269,6 +274,10 @@ pub(crate) mod tests {
         assert_eq!(first.hop(), HOP);
         let budgets: u64 = first.budgets_ns.iter().sum();
         assert!(budgets + HOP.get() <= 100_000_000 && budgets > 95_000_000, "{first:?}");
+        let delays = Nanos::from_millis(50);
+        let delayed = Question { delays, ..question(&state, MeasuredPipeline::default()) }.answer().unwrap();
+        // 6 of 12.3 ms, and 56 of 112.3.
+        assert!(delayed.budgets_ns[0] > first.budgets_ns[0] + 500_000, "{delayed:?}, without delays {first:?}");
         let command = question(&state, MeasuredPipeline::default()).command(first.clone()).unwrap();
         let outcome = state.apply(state.applied_index() + 1, &command).outcome;
         assert!(outcome.is_ok(), "{outcome:?}");
