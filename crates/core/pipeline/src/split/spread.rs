@@ -9,8 +9,8 @@ use crate::pipeline::Pipeline;
 /// The budgets of a split with what no stage needs spread over all of them: the same batches, and as much more time
 /// for each stage, in proportion, as the longest path through it leaves. [`split`](super::split) gives all of that to
 /// the last stages, since it costs no GPU; but a stage whose budget is its batch's latency and nothing more is late
-/// whenever anything is. `rate_rps`, `cost` and `hop` are those of the split; `delays` is what every stage request takes
-/// besides its batch, which counts as if it were its batch's.
+/// whenever anything is. `rate_rps`, `cost` and `hop` are those of the split; `delays` is what every stage request
+/// takes besides its batch, which counts as if it were its batch's.
 #[must_use]
 pub fn spread(pipeline: &Pipeline, found: &Split, rate_rps: f64, cost: Cost, hop: Nanos, delays: Nanos) -> Vec<Nanos> {
     let requests = pipeline.requests_per_request();
