@@ -35,7 +35,7 @@ fn compared(workspace: &Workspace, (case, policy): (&str, &str), scale: &str, sh
     eprintln!("{said}");
     let found = std::fs::read_to_string(workspace.file(&out)).unwrap();
     let found: Value = serde_json::from_str(&found).unwrap();
-    found[0]["results"].as_array().unwrap().clone()
+    found["results"][0]["results"].as_array().unwrap().clone()
 }
 
 #[track_caller]

@@ -14,7 +14,7 @@ const PAGE: &str = "../../../docs/reference/cli.md";
 /// The lists of the page, and the commands in each.
 const LISTS: [(&str, &[&str]); 4] = [
     ("processes", &["scheduler", "frontend", "backend", "federation", "provision", "up", "demo", "health"]),
-    ("models", &["profile", "model", "apply", "load"]),
+    ("models", &["profile", "model", "pipeline", "apply", "load"]),
     (
         "operating",
         &[
