@@ -243,6 +243,8 @@ fn view() -> View {
         applied_index: 30,
         lag: 1,
         level: Some(Level::new(2)),
+        silent: None,
+        stuck: None,
     };
     View {
         cluster: "blue".into(),

@@ -63,6 +63,8 @@ mod tests {
             applied_index: 1,
             lag: 0,
             level,
+            silent: None,
+            stuck: None,
         };
         let frontend = FrontendView { name: "f".into(), level: new, silent: Some(Nanos::ZERO), ..Default::default() };
         View {

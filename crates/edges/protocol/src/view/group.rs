@@ -1,6 +1,6 @@
 //! The control group: leader, voters, and how far each replica has applied the log.
 
-use symphony_types::{Level, NodeId};
+use symphony_types::{Level, Nanos, NodeId};
 
 use super::message::{level_to_tell, level_told};
 use crate::control as pb;
@@ -18,6 +18,10 @@ pub struct GroupMemberView {
     pub lag: u64,
     /// The newest level that it knows, by its last heartbeat; none if it is not heard.
     pub level: Option<Level>,
+    /// How long the leader has not heard it, since it leads; none of the leader itself, or of an older release.
+    pub silent: Option<Nanos>,
+    /// How long it, although heard, has not applied what the leader had applied then; none if it keeps up.
+    pub stuck: Option<Nanos>,
 }
 
 /// A replica's part in the control group.
@@ -50,9 +54,9 @@ impl From<pb::GroupMember> for (NodeId, GroupMemberView) {
             pb::GroupRole::Voter => GroupRole::Voter,
             pb::GroupRole::Learner | pb::GroupRole::Unspecified => GroupRole::Learner,
         };
-        let pb::GroupMember { node, control_addr, applied_index, lag, level, .. } = member;
-        let level = level_told(level);
-        (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag, level })
+        let pb::GroupMember { node, control_addr, applied_index, lag, level, silent_ns, stuck_ns, .. } = member;
+        let (level, silent, stuck) = (level_told(level), silent_ns.map(Nanos::new), stuck_ns.map(Nanos::new));
+        (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag, level, silent, stuck })
     }
 }
 
@@ -63,8 +67,9 @@ impl From<(&NodeId, &GroupMemberView)> for pb::GroupMember {
             GroupRole::Voter => pb::GroupRole::Voter,
             GroupRole::Learner => pb::GroupRole::Learner,
         };
-        let GroupMemberView { applied_index, lag, .. } = *member;
+        let GroupMemberView { applied_index, lag, silent, stuck, .. } = *member;
         let (control_addr, level) = (member.control_addr.clone(), level_to_tell(member.level));
-        Self { node: id.get(), control_addr, role: role.into(), applied_index, lag, level }
+        let (silent_ns, stuck_ns) = (silent.map(Nanos::get), stuck.map(Nanos::get));
+        Self { node: id.get(), control_addr, role: role.into(), applied_index, lag, level, silent_ns, stuck_ns }
     }
 }

@@ -175,6 +175,8 @@ fn a_view_survives_the_wire() {
                 applied_index: 30,
                 lag: 1,
                 level: Some(Level::OLDEST),
+                silent: Some(Nanos::from_millis(3)),
+                stuck: Some(Nanos::from_millis(2500)),
             },
         )]
         .into(),

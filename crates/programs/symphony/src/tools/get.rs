@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_protocol::view::{
-    AdviceView, BackendView, DriftView, FrontendView, GpuView, KindAdviceView, ModelView, PolicyView, Readiness,
-    SlowGpuView, SubclusterView, View,
+    AdviceView, BackendView, DriftView, FrontendView, GpuView, GroupMemberView, KindAdviceView, ModelView, PolicyView,
+    Readiness, SlowGpuView, SubclusterView, View,
 };
 use symphony_transport::{ControlClient, FederationClient};
 use symphony_types::{GpuId, Level, ModelId, Nanos, SubclusterId, VersionedName};
@@ -22,6 +22,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// After this many seconds without a sign a frontend is not shown as up: longer than a change of the watched replica
 /// takes.
 const SILENT_S: u64 = 5;
+/// After this many seconds without a heartbeat a replica is said to be silent: far longer than heartbeats are apart.
+const REPLICA_SILENT_S: u64 = 2;
 
 pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     let source = source(args)?;
@@ -101,6 +103,10 @@ fn without_ages(mut view: View) -> View {
         let is_up = frontend.silent.is_none_or(|silent| Duration::from(silent).as_secs() < SILENT_S);
         frontend.silent =
             frontend.silent.map(|_| if is_up { Nanos::ZERO } else { Nanos::from_millis(SILENT_S * 1000) });
+    }
+    for member in view.group.values_mut() {
+        member.silent = silent_s(member).map(|_| Nanos::from_millis(REPLICA_SILENT_S * 1000));
+        member.stuck = member.stuck.map(|_| Nanos::ZERO);
     }
     for advice in view.subclusters.values_mut().filter_map(|subcluster| subcluster.advice.as_mut()) {
         for slow in &mut advice.slow {
@@ -368,6 +374,25 @@ pub(super) fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
     }
 }
 
+/// For how many seconds a replica is silent; none if the leader of the control group hears it, or does not say.
+fn silent_s(member: &GroupMemberView) -> Option<u64> {
+    member.silent.map(|silent| Duration::from(silent).as_secs()).filter(|seconds| *seconds >= REPLICA_SILENT_S)
+}
+
+/// A replica's part in the control group, how far it has applied the log, and what keeps it from following, in words.
+pub(super) fn standing(member: &GroupMemberView) -> String {
+    let GroupMemberView { role, applied_index, lag, .. } = member;
+    let told = format!("{}, applied {applied_index}, ", role.label());
+    let entries = if *lag == 1 { "entry" } else { "entries" };
+    match (silent_s(member), member.stuck) {
+        (Some(silent_s), _) => format!("{told}lag {lag}, silent for {silent_s} s"),
+        (None, Some(stuck)) => {
+            format!("{told}stuck: behind by {lag} {entries} for {} s", Duration::from(stuck).as_secs())
+        }
+        (None, None) => format!("{told}lag {lag}"),
+    }
+}
+
 pub(crate) fn members(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
     let mut add = |member: Value, cells: [String; 8]| {
@@ -384,11 +409,11 @@ pub(crate) fn members(view: &View) -> Shown {
         let addr = node.map(|n| n.control_addr.clone()).or_else(|| member.map(|m| m.control_addr.clone()));
         let (addr, is_up) = (addr.unwrap_or_default(), node.is_some_and(|n| n.up));
         let duty = node.map(|n| n.duty).unwrap_or_default();
-        let level = member.and_then(|m| m.level);
+        let (level, stuck) = (member.and_then(|m| m.level), member.and_then(|m| m.stuck));
         let (group, applied, lag) =
             (member.map(|m| m.role.label()), member.map(|m| m.applied_index), member.map(|m| m.lag));
         let mut note = match member {
-            Some(m) => format!("{}, applied {}, lag {}; ", m.role.label(), m.applied_index, m.lag),
+            Some(m) => format!("{}; ", standing(m)),
             None if control_leader => "leads the control group; ".to_owned(),
             None => String::new(),
         };
@@ -398,6 +423,7 @@ pub(crate) fn members(view: &View) -> Shown {
         });
         let shown = json!({ "role": "scheduler", "id": id.to_string(), "name": "", "addr": addr, "up": is_up,
             "duty": duty.label(), "group": group, "applied_index": applied, "lag": lag, "leads": leads,
+            "silent_s": member.and_then(silent_s), "stuck_s": stuck.map(|stuck| Duration::from(stuck).as_secs_f64()),
             "level": level.map(Level::get), "note": note });
         let state = if node.is_some() { up(is_up) } else { "joining".to_owned() };
         let (id, duty) = (id.to_string(), duty.to_string());
@@ -431,7 +457,7 @@ pub(crate) fn members(view: &View) -> Shown {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{FleetAdviceView, NodeView};
+    use symphony_protocol::view::{FleetAdviceView, GroupRole, NodeView};
     use symphony_types::{BackendId, BootId, NodeId, Token};
 
     use super::*;
@@ -467,6 +493,47 @@ mod tests {
         assert_eq!(silent(100), silent(1200), "up");
         assert_eq!(silent(7000), silent(60_000), "silent");
         assert_ne!(silent(100), silent(7000));
+    }
+
+    #[test]
+    fn a_replica_that_does_not_follow_says_why() {
+        let member = |lag, silent: Option<u64>, stuck: Option<u64>| GroupMemberView {
+            control_addr: String::new(),
+            role: GroupRole::Voter,
+            applied_index: 39,
+            lag,
+            level: None,
+            silent: silent.map(Nanos::from_millis),
+            stuck: stuck.map(Nanos::from_millis),
+        };
+        let shown = |member: GroupMemberView| {
+            let mut view = view();
+            view.group.insert(NodeId::new(2), member);
+            let (_, rows, json) = members(&view);
+            let note = rows[1][7].strip_suffix("; leads 0 sub-clusters").unwrap().to_owned();
+            (note, json[1]["silent_s"].clone(), json[1]["stuck_s"].clone())
+        };
+        let nothing = Value::Null;
+        let plain = ("voter, applied 39, lag 4".to_owned(), nothing.clone(), nothing.clone());
+        assert_eq!(shown(member(4, None, None)), plain, "an older leader does not say");
+        assert_eq!(shown(member(4, Some(1_900), None)), plain, "heartbeats come many times a second");
+        let silent = ("voter, applied 39, lag 4, silent for 12 s".to_owned(), json!(12), nothing.clone());
+        assert_eq!(shown(member(4, Some(12_700), None)), silent);
+        let stuck =
+            |words: &str| (format!("voter, applied 39, stuck: behind by {words}"), nothing.clone(), json!(12.5));
+        assert_eq!(shown(member(412, Some(3), Some(12_500))), stuck("412 entries for 12 s"));
+        assert_eq!(shown(member(1, Some(3), Some(12_500))), stuck("1 entry for 12 s"));
+
+        let compared = |silent, stuck| {
+            let mut view = view();
+            view.group.insert(NodeId::new(2), member(4, silent, stuck));
+            Page::from(members(&without_ages(view)))
+        };
+        assert_eq!(compared(Some(3), None), compared(Some(1_200), None), "heard");
+        assert_eq!(compared(Some(5_000), None), compared(Some(9_000), None), "silent");
+        assert_eq!(compared(Some(3), Some(3_000)), compared(Some(4), Some(9_000)), "stuck");
+        assert_ne!(compared(Some(3), None), compared(Some(5_000), None));
+        assert_ne!(compared(Some(3), None), compared(Some(3), Some(3_000)));
     }
 
     #[test]

@@ -103,7 +103,8 @@ mod tests {
         let member = |(id, level): (u64, Option<Level>)| {
             let role = if id == 1 { GroupRole::Leader } else { GroupRole::Voter };
             let control_addr = format!("n{id}:1");
-            (NodeId::new(id), GroupMemberView { control_addr, role, applied_index: 1, lag: 0, level })
+            let (silent, stuck) = (None, None);
+            (NodeId::new(id), GroupMemberView { control_addr, role, applied_index: 1, lag: 0, level, silent, stuck })
         };
         View {
             nodes: [1, 2].map(|id| (NodeId::new(id), NodeView { up: true, ..NodeView::default() })).into(),

@@ -60,7 +60,7 @@ impl Viewer {
     }
 
     /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads, quarantined GPUs,
-    /// silent frontends, what every process knows, members of the group, and how far they have applied the log.
+    /// silent frontends, what every process knows, members of the group, and whether they are heard and apply the log.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -82,18 +82,22 @@ impl Viewer {
             backend.level = self.levels.of((Member::Backend(id), backend.boot));
         }
         let Members { voters, addresses } = self.group.members();
+        let leads_since = self.signs.leads_since().unwrap_or(now);
         let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {
-            let (role, applied_index, level) = match node {
-                me if me == self.node => (GroupRole::Leader, view.applied_index, Some(self.own_level.newest())),
-                other => {
-                    let role = if voters.contains(&other) { GroupRole::Voter } else { GroupRole::Learner };
-                    let boot = view.nodes.get(&other).and_then(|node| node.boot);
-                    (role, heard.of(other), boot.and_then(|boot| heard.level_of(other, boot)))
-                }
-            };
+            if node == self.node {
+                let (applied_index, level) = (view.applied_index, Some(self.own_level.newest()));
+                let (role, lag, silent, stuck) = (GroupRole::Leader, 0, None, None);
+                return (node, GroupMemberView { control_addr, role, applied_index, lag, level, silent, stuck });
+            }
+            let role = if voters.contains(&node) { GroupRole::Voter } else { GroupRole::Learner };
+            let boot = view.nodes.get(&node).and_then(|node| node.boot);
+            let level = boot.and_then(|boot| heard.level_of(node, boot));
+            let applied_index = heard.of(node);
             let lag = view.applied_index.saturating_sub(applied_index);
-            (node, GroupMemberView { control_addr, role, applied_index, lag, level })
+            let silent = Some(Nanos::from(heard.silent(now, node, leads_since)));
+            let stuck = heard.stuck(now, node, leads_since).map(Nanos::from);
+            (node, GroupMemberView { control_addr, role, applied_index, lag, level, silent, stuck })
         });
         view.group = members.collect();
         view

@@ -69,6 +69,18 @@ impl Progress {
         self.nodes.values().filter(|known| known.owes.is_some_and(|(.., told)| told)).count()
     }
 
+    /// How long a replica was not heard by this one, which has led since then.
+    pub(crate) fn silent(&self, now: Instant, node: NodeId, leads_since: Instant) -> Duration {
+        let heard = self.nodes.get(&node).map_or(leads_since, |known| known.heard.max(leads_since));
+        now.saturating_duration_since(heard)
+    }
+
+    /// For how long a replica has not come to where this one was, which has led since then; none if it is not late.
+    pub(crate) fn stuck(&self, now: Instant, node: NodeId, leads_since: Instant) -> Option<Duration> {
+        let (_, since, is_late) = self.nodes.get(&node)?.owes?;
+        is_late.then(|| now.saturating_duration_since(since.max(leads_since)))
+    }
+
     /// How far a replica has applied the log; 0 if unknown.
     pub(crate) fn of(&self, node: NodeId) -> u64 {
         self.nodes.get(&node).map_or(0, |known| known.index)
@@ -100,5 +112,24 @@ mod tests {
         assert_eq!(applies(9_012, 2, 3, 90), (false, 1));
         assert_eq!(applies(9_013, 2, 90, 90), (true, 0));
         assert_eq!((progress.of(node), progress.of(NodeId::new(3))), (90, 0));
+    }
+
+    #[test]
+    fn silence_and_what_is_owed_count_from_when_this_replica_leads() {
+        let (node, ms, start) = (NodeId::new(2), Duration::from_millis, Instant::now());
+        let at = |millis| start + ms(millis);
+        let mut progress = Progress::default();
+        assert_eq!(progress.silent(at(3_000), node, at(1_000)), ms(2_000), "it was never heard");
+        for (millis, own) in [(0, 9), (1_000, 12), (2_000, 30)] {
+            assert!(progress.record(at(millis), (node, BootId::new(1)), 5, own));
+        }
+        assert_eq!(progress.stuck(at(2_000), node, at(0)), None, "it may still come there in time");
+        assert!(!progress.record(at(2_100), (node, BootId::new(1)), 7, 40));
+        assert_eq!(progress.stuck(at(3_500), node, at(0)), Some(ms(3_500)), "it moves, and is not at 9");
+        assert_eq!(progress.stuck(at(3_500), node, at(3_000)), Some(ms(500)));
+        assert_eq!(progress.silent(at(15_100), node, at(0)), ms(13_000));
+        assert_eq!(progress.silent(at(15_100), node, at(10_100)), ms(5_000));
+        assert!(progress.record(at(15_200), (node, BootId::new(1)), 40, 40));
+        assert_eq!(progress.stuck(at(15_200), node, at(0)), None);
     }
 }

@@ -50,6 +50,11 @@ impl FrontendPresence {
         Sign { signs: self.clone(), boot }
     }
 
+    /// Since when this replica has led the control group, if it does.
+    pub(crate) fn leads_since(&self) -> Option<Instant> {
+        self.book().leads_since
+    }
+
     /// How long the boot has shown no sign of life, zero while it watches; none while this replica does not lead the
     /// control group, or does not know the boot yet.
     pub(crate) fn silent(&self, now: Instant, boot: FrontendBoot) -> Option<Duration> {

@@ -7,7 +7,7 @@ use super::{Description, elements, requests, value};
 use crate::cli::What;
 use crate::near::unknown;
 use crate::tools::duty::find;
-use crate::tools::get::{gpu_state, presence, show, subcluster_name};
+use crate::tools::get::{gpu_state, presence, show, standing, subcluster_name};
 use crate::top::sample::Sample;
 
 /// The process of this name or id.
@@ -45,10 +45,7 @@ fn page(kind: &str, name: &str, facts: Vec<(&'static str, String)>, lists: Vec<(
 
 fn scheduler(view: &View, id: NodeId) -> Page {
     let node = view.nodes.get(&id)?;
-    let group = view
-        .group
-        .get(&id)
-        .map(|member| format!("{}, applied {}, lag {}", member.role.label(), member.applied_index, member.lag));
+    let group = view.group.get(&id).map(standing);
     let led = view.subclusters.values().filter(|own| own.leader.is_some_and(|(leader, _)| leader == id));
     let led: Vec<_> = led.map(|own| format!("{}, token {}", own.name, own.token)).collect();
     let stands_by = view.subclusters.values().filter(|own| own.standbys.contains(&id));
