@@ -44,6 +44,9 @@ pub(crate) enum FaultSpec {
     Members(MemberChange),
     /// A replica comes back over an older copy of its disk; it has to find out and end, and a new one takes its place.
     RollBack(OnProcess),
+    /// A replica is killed, its disk is emptied, and it is started again; it has to end by itself, and a new one takes
+    /// its place.
+    Wipe(OnProcess),
     /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the
     /// end.
     Moves(Moving),
@@ -149,7 +152,7 @@ pub(crate) struct Starvation {
 pub(crate) enum DiskEffect {
     /// Syncs hang until the fault ends.
     Stall,
-    /// No file may grow.
+    /// No file may grow, or all of them together only by `room_kb`.
     Full,
     /// Writes and syncs fail.
     Fail,
@@ -163,6 +166,9 @@ pub(crate) struct DiskTrouble {
     pub(crate) who: Who,
     /// What it does.
     pub(crate) effect: DiskEffect,
+    /// What is left on one that becomes full.
+    #[serde(default)]
+    pub(crate) room_kb: u64,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -285,6 +291,7 @@ impl FaultSpec {
             Self::RestartEach(_) => "restart-each",
             Self::Members(_) => "members",
             Self::RollBack(_) => "roll-back",
+            Self::Wipe(_) => "wipe",
             Self::Moves(_) => "moves",
         }
     }
@@ -300,7 +307,7 @@ impl FaultSpec {
             Self::Disk(f) => (f.at_ms, f.for_ms),
             Self::Clock(f) => (f.at_ms, f.for_ms),
             // Done when it has ended, like a rolling restart.
-            Self::RollBack(f) => (f.at_ms, 0),
+            Self::RollBack(f) | Self::Wipe(f) => (f.at_ms, 0),
             Self::RestartEach(f) => (f.at_ms, 0),
             Self::Members(f) => (f.at_ms, 0),
             Self::Moves(f) => (f.at_ms, f.for_ms),

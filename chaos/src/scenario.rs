@@ -8,7 +8,7 @@ use symphony_config::Timing;
 use symphony_config::limits::NOISE_MAX;
 use symphony_policy::{ModelPolicy, ModelPolicyName};
 
-use crate::fault::FaultSpec;
+use crate::fault::{DiskEffect, FaultSpec};
 
 /// A scenario as its file describes it.
 #[derive(Clone, Debug, Deserialize)]
@@ -296,6 +296,14 @@ impl Scenario {
         }
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
+        for fault in &scenario.fault {
+            let FaultSpec::Disk(disk) = fault else { continue };
+            let is_told = disk.room_kb > 0;
+            ensure!(
+                !is_told || disk.effect == DiskEffect::Full,
+                "fault.room_kb: only a disk that becomes full has room"
+            );
+        }
         if let Some(pick) = scenario.round.pick {
             let faults = scenario.fault.len();
             ensure!((1..=faults).contains(&(pick as usize)), "round.pick = {pick}: expected 1 to {faults}");
@@ -335,6 +343,8 @@ mod tests {
         let base = "name = 'x'\nproves = 'x'\nrepeat = 1\n";
         let kill = "[[fault]]\nkind = 'kill'\nwho = 'backend'\nfor_ms = 5\n";
         assert!(Scenario::parse(&format!("{base}{kill}")).is_ok());
+        let disk = "[[fault]]\nkind = 'disk'\nwho = 'replica'\neffect = 'stall'\nroom_kb = 1\nfor_ms = 5\n";
+        assert!(Scenario::parse(&format!("{base}{}", disk.replace("stall", "full"))).is_ok());
         for (text, words) in [
             (format!("{base}{kill}[cluster]\nreplicas = 17"), "cluster.replicas = 17"),
             (format!("{base}{kill}[cluster]\ndecision_threads = 17"), "cluster.decision_threads = 17"),
@@ -346,6 +356,7 @@ mod tests {
             (format!("{base}{kill}[round]\npick = 2"), "round.pick = 2"),
             (format!("{base}{kill}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
             (format!("{base}fault = []"), "nothing would happen"),
+            (format!("{base}{disk}"), "fault.room_kb: only a disk that becomes full"),
             (format!("{base}{kill}how = 'slowly'"), "how"),
             (format!("{base}{kill}[load]\nrate = 5"), "rate"),
         ] {

@@ -86,6 +86,12 @@ async fn a_backend_behind_cut_links_comes_back_and_breaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_processes_killed_at_once_come_back_and_break_nothing() {
+    let report = one_round("everything-killed").await;
+    assert!(report.faults.len() == 3 && report.writes_lost == 0 && report.whole_after_ms.n == 1, "{}", report.table());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replicas_that_come_and_go_break_nothing() {
     let report = one_round("membership-churn").await;
     assert!(report.faults.len() == 4 && report.writes_lost == 0, "{}", report.table());

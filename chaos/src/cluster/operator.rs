@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use symphony_config::Address;
+use symphony_config::{Address, NodeConfig, Role};
 use symphony_transport::ControlClient;
 use tokio::process::Command;
 
@@ -68,6 +68,15 @@ impl Cluster {
             self.forget(old).await?;
         }
         Ok(new.map(|(replica, _)| replica))
+    }
+
+    /// Puts the replicas that there are into the file of one of them, as an operator does after changes; it reads them
+    /// at its next start. Over direct links only: over others it would dial past what stands before them.
+    pub(crate) fn renew_list(&self, replica: Process) -> Result<()> {
+        let file = self.dir.join(format!("{replica}.toml"));
+        let mut config = NodeConfig::load(Role::Scheduler, Some(&file), [], &[])?;
+        config.cluster.scheduler.clone_from(&self.joining.base.cluster.scheduler);
+        std::fs::write(&file, config.to_toml()).with_context(|| format!("cannot write {}", file.display()))
     }
 
     /// Starts a replica that waits to be taken in.

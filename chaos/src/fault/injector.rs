@@ -142,7 +142,7 @@ impl Injector {
             FaultSpec::Isolate(f) => vec![f.who],
             FaultSpec::Trouble(f) => vec![f.who],
             FaultSpec::RestartEach(f) => f.who.clone(),
-            FaultSpec::RollBack(f) => vec![f.who],
+            FaultSpec::RollBack(f) | FaultSpec::Wipe(f) => vec![f.who],
             FaultSpec::Members(f) => vec![f.who],
             FaultSpec::Disk(f) => vec![f.who],
             FaultSpec::Clock(f) => vec![f.who],
@@ -239,19 +239,19 @@ impl Injector {
                 strike.end = End::Rest(Burners::start(f.per_core, seconds_max, &self.dir)?);
             }
             FaultSpec::Disk(f) => {
-                strike.how = Some(
-                    match f.effect {
-                        DiskEffect::Stall => "it hangs",
-                        DiskEffect::Full => "it is full",
-                        DiskEffect::Fail => "it fails",
-                    }
-                    .to_owned(),
-                );
+                strike.how = Some(match f.effect {
+                    DiskEffect::Stall => "it hangs".to_owned(),
+                    DiskEffect::Full if f.room_kb > 0 => format!("it has room for {} KB more", f.room_kb),
+                    DiskEffect::Full => "it is full".to_owned(),
+                    DiskEffect::Fail => "it fails".to_owned(),
+                });
                 for process in &running {
                     let paths = format!("{}/*", cluster.data_dir(*process).display());
                     let rule = match f.effect {
                         DiskEffect::Stall => Rule::new(Operations::SYNC, paths, Suffering::Delay(None)),
-                        DiskEffect::Full => Rule::new(Operations::WRITE, paths, Suffering::Fill { space_bytes: 0 }),
+                        DiskEffect::Full => {
+                            Rule::new(Operations::WRITE, paths, Suffering::Fill { space_bytes: f.room_kb * 1024 })
+                        }
                         DiskEffect::Fail => {
                             Rule::new(Operations::WRITE | Operations::SYNC, paths, Suffering::Fail(EIO))
                         }
@@ -292,14 +292,18 @@ impl Injector {
                     }
                 }
             }
-            FaultSpec::RollBack(f) => {
+            FaultSpec::RollBack(f) | FaultSpec::Wipe(f) => {
                 // Whoever was chosen at the beginning may have gone by an earlier fault.
-                let now = cluster.until_whole("the cluster before a disk is put back").await?;
+                let now = cluster.until_whole("the cluster before a disk is exchanged").await?;
                 let Some(replica) = f.who.resolve(&now, &cluster.processes, &mut self.random).into_iter().next() else {
                     return Ok(strike.skipped("nobody has the role"));
                 };
-                let newer = Duration::from_millis(f.for_ms);
-                let (after, forgotten) = older_copy::put_back(cluster, replica, newer).await?;
+                let lasts = Duration::from_millis(f.for_ms);
+                let (after, forgotten) = if matches!(fault, FaultSpec::Wipe(_)) {
+                    older_copy::wipe(cluster, replica, lasts).await?
+                } else {
+                    older_copy::put_back(cluster, replica, lasts).await?
+                };
                 strike.victims = vec![replica];
                 strike.ended.push((replica, forgotten));
                 strike.how = Some(format!("ended by itself after {} ms", after.as_millis()));

@@ -1,4 +1,4 @@
-//! A replica comes back over an older copy of its disk, as after a volume was restored.
+//! A replica comes back over an older copy of its disk, as after a volume was restored, or over an empty one.
 
 use std::fs;
 use std::path::Path;
@@ -37,16 +37,37 @@ pub(super) async fn put_back(
     cluster.kill(replica)?;
     fs::remove_dir_all(&disk)?;
     fs::rename(&kept, &disk)?;
-    cluster.start_again(replica)?;
+    Ok((ends_and_is_replaced(cluster, replica, "an older copy of its disk").await?, forgotten))
+}
 
+/// Kills a replica, empties its disk, and starts it again `down` later. Returns how long it took to end by itself, and
+/// the boot that was forgotten; then a new replica takes its place.
+pub(super) async fn wipe(
+    cluster: &mut Cluster,
+    replica: Process,
+    down: Duration,
+) -> Result<(Duration, Option<BootId>)> {
+    let forgotten = boot(&cluster.until_whole("the cluster before a disk is emptied").await?, replica);
+    // Whom its file names is all that is left for it to ask.
+    cluster.renew_list(replica)?;
+    cluster.kill(replica)?;
+    fs::remove_dir_all(cluster.data_dir(replica))?;
+    tokio::time::sleep(down).await;
+    Ok((ends_and_is_replaced(cluster, replica, "an empty disk").await?, forgotten))
+}
+
+/// Starts a replica over a disk that lacks what it acknowledged. Returns how long it took to end by itself; then a new
+/// one takes its place.
+async fn ends_and_is_replaced(cluster: &mut Cluster, replica: Process, disk: &str) -> Result<Duration> {
+    cluster.start_again(replica)?;
     let started = tokio::time::Instant::now();
     while !cluster.has_ended(replica)? {
-        ensure!(started.elapsed() < ENDS_WITHIN, "{replica} runs on over an older copy of its disk");
+        ensure!(started.elapsed() < ENDS_WITHIN, "{replica} runs on over {disk}");
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let after = started.elapsed();
     cluster.change_members(true, Some(replica)).await?;
-    Ok((after, forgotten))
+    Ok(after)
 }
 
 fn copy(from: &Path, to: &Path) -> Result<()> {

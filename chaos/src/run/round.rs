@@ -196,7 +196,7 @@ impl Scene<'_> {
                 Step::Begin(n) => {
                     let same = self.same_roles(&faults[n], &before, &victims[n]);
                     let mut strike = self.injector.strike(&faults[n], &victims[n], &before, &mut self.cluster).await?;
-                    if matches!(faults[n], FaultSpec::Members(_) | FaultSpec::RollBack(_)) {
+                    if matches!(faults[n], FaultSpec::Members(_) | FaultSpec::RollBack(_) | FaultSpec::Wipe(_)) {
                         self.follow_new_replicas();
                     }
                     if !same && strike.state == FaultState::Installed {
@@ -323,6 +323,7 @@ impl Scene<'_> {
             | FaultSpec::RestartEach(_)
             | FaultSpec::Members(_)
             | FaultSpec::RollBack(_)
+            | FaultSpec::Wipe(_)
             | FaultSpec::Moves(_) => {
                 return true;
             }
