@@ -7,7 +7,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 /// Values by what the tables of performance.md call them, both as the page shows them.
 pub type Figures = Vec<(String, String)>;
@@ -41,9 +40,7 @@ impl Measured {
             date: said("date", &["+%F"])?,
         };
         if let Some(path) = &self.out {
-            let Origin { machine, commit, date } = &origin;
-            let whole = json!({ "machine": machine, "commit": commit, "date": date, "results": results });
-            to_file(path, &whole)?;
+            to_file(path, &Whole { origin: &origin, results })?;
         }
         if let Some(path) = &self.figures {
             to_file(path, &rows(figures, &origin))?;
@@ -59,18 +56,34 @@ pub fn at_most(value: f64, digits: usize, bound: f64) -> String {
 }
 
 /// Where, of what and when something was measured.
+#[derive(Serialize)]
 struct Origin {
     machine: String,
     commit: String,
     date: String,
 }
 
-fn rows(figures: &[(String, String)], Origin { machine, commit, date }: &Origin) -> Value {
-    let row = |(what, value): &(String, String)| json!({ "what": what, "value": value, "machine": machine, "commit": commit, "date": date });
-    figures.iter().map(row).collect()
+#[derive(Serialize)]
+struct Whole<'a, R> {
+    #[serde(flatten)]
+    origin: &'a Origin,
+    results: &'a R,
 }
 
-fn to_file(path: &Path, value: &Value) -> Result<()> {
+/// As `cargo xtask figures` takes it.
+#[derive(Serialize)]
+struct Row<'a> {
+    what: &'a str,
+    value: &'a str,
+    #[serde(flatten)]
+    origin: &'a Origin,
+}
+
+fn rows<'a>(figures: &'a [(String, String)], origin: &'a Origin) -> Vec<Row<'a>> {
+    figures.iter().map(|(what, value)| Row { what, value, origin }).collect()
+}
+
+fn to_file(path: &Path, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value)? + "\n";
     fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -94,6 +107,8 @@ fn said(program: &str, words: &[&str]) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -103,12 +118,12 @@ mod tests {
         let expected = json!([
             { "what": "TCP, p50", "value": "58", "machine": "E2", "commit": "25c74e3", "date": "2026-12-01" }
         ]);
-        assert_eq!(rows(&figures, &origin), expected);
+        assert_eq!(serde_json::to_value(rows(&figures, &origin)).unwrap(), expected);
         assert_eq!(at_most(2.44, 1, 2.0), "**2.4**");
     }
 
     #[test]
     fn nothing_is_asked_for_and_nothing_written() {
-        Measured::default().write(&json!(null), &[]).unwrap();
+        Measured::default().write(&(), &[]).unwrap();
     }
 }
