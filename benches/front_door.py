@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the front door costs: TLS, keys and quotas on and off, in pairs, over gRPC on two cores with a GPU that costs nothing.
 
-usage: benches/front_door.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--pairs 5] [--out FILE]
+usage: benches/front_door.py target/release/symphony [--cores 0,1] [--client-cores 2,3] [--seconds 4] [--pairs 5] [--out FILE] [--figures FILE --machine NAME]
 
 Three clusters of one replica, one frontend and one backend run side by side on --cores: `open`; `keys`, where the load generator shows a
 key of a tenant with both quotas, which are never used up; and `tls`, the same over TLS. In each pair every cluster is asked in turn, in an order that
@@ -86,6 +86,20 @@ def highest(cluster, seconds, client_cores):
     return best
 
 
+def figures(rows):
+    """Medians over the pairs of what the others take more than the open one."""
+    cpu = [statistics.median(row[name]["cpu_us"]["all"] / row["open"]["cpu_us"]["all"] - 1 for row in rows) for name in ("keys", "tls")]
+    p99 = [statistics.median(row[name]["p99_ms"] - row["open"]["p99_ms"] for row in rows) for name in ("keys", "tls")]
+    return {
+        "added processor time of all processes for a request: a key and quotas; TLS besides": joined(f"{100 * more:.1f}" for more in cpu),
+        "added at 1000/s, p99: a key and quotas; TLS besides": joined(f"{more:.2f}" for more in p99),
+    }
+
+
+def joined(values):
+    return "; ".join(values).replace("-", "−")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("binary")
@@ -94,7 +108,7 @@ def main():
     parser.add_argument("--client-cores", type=cores, default={2, 3} if (os.cpu_count() or 1) >= 4 else {0, 1})
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--pairs", type=int, default=5)
-    measured.add_arguments(parser, figures=False)
+    measured.add_arguments(parser)
     args = parser.parse_args()
     binary = str(pathlib.Path(args.binary).resolve())
     hosts = {"open": "127.0.0.1", "keys": "127.0.0.2", "tls": "127.0.0.3"}
@@ -135,7 +149,7 @@ def main():
             f"frontend {middle(frontend):.1f} µs ({more(frontend):+.1f}), all {middle(everything):.1f} µs ({more(everything):+.1f}); "
             f"highest {best[name]:.0f}/s ({best[name] / max(best['open'], 1) - 1:+.1%})"
         )
-    measured.write(args, {"pairs": rows, "highest_rps": best})
+    measured.write(args, {"pairs": rows, "highest_rps": best}, figures(rows))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ def git(*words):
 
 
 def commit():
-    """The last commit of this tree; `-dirty` behind it if something was changed since, and no figure may come of that."""
-    changed = git("status", "--porcelain", "--untracked-files=no")
+    """The last commit of this tree; `-dirty` behind it if more than pages and figures was changed since, and no figure may come of that."""
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs")
     return (git("rev-parse", "--short=10", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 

@@ -38,7 +38,7 @@ fn problem(budget_per_hour: f64) -> FleetProblem {
 fn ranking(criterion: &mut Criterion) {
     let problem = problem(3.1);
     let fleets = rank(&problem, Bound::Kairos).expect("a budget that buys the first kind").fleets.len();
-    let mut group = criterion.benchmark_group(format!("fleet/rank/{fleets}"));
+    let mut group = criterion.benchmark_group("fleet/rank");
     group.throughput(Throughput::Elements(fleets as u64));
     for (name, bound) in [("kairos", Bound::Kairos), ("alone", Bound::Alone), ("together", Bound::Together)] {
         group.bench_function(BenchmarkId::from_parameter(name), |bencher| {

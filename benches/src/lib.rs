@@ -2,6 +2,7 @@
 //! benchmark can tell it to them again and time nothing else.
 
 pub mod frames;
+pub mod measured;
 pub mod pull;
 pub mod stress;
 mod tape;

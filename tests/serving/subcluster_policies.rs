@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use symphony_testkit::Workspace;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
 /// Seconds of load around a change.
@@ -139,4 +140,32 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
         let faults: f64 = ["scheduler-1", "scheduler-2", "scheduler-3"].into_iter().map(counted).sum();
         assert!(faults >= 3.0, "{faults}");
     });
+}
+
+const FEW_REQUESTS: &str = "
+    name = 'few'
+    duration_s = 1
+    warmup_s = 0
+    seeds = [1]
+    gpu = [{ kind = 'x', count = 1 }]
+    model = [{ name = 'm', alpha_ms = 1, beta_ms = 5, slo_ms = 500 }]
+    workload = { rate_rps = 200, arrival = 'poisson' }";
+
+#[test]
+fn a_users_own_policy_that_hangs_ends_a_simulation_in_words() {
+    let workspace = Workspace::new("hung-policy").unwrap();
+    workspace.write("few.toml", FEW_REQUESTS).unwrap();
+    let sim = |policy: &str| {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_symphony-policies"));
+        let ended =
+            program.args(["sim", "few.toml", "--policy", policy]).current_dir(workspace.path()).output().unwrap();
+        (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    };
+    let (code, said) = sim("hangs");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("policy `hangs` hangs: `step` at input `arrive`") && said.contains("for 10 s"), "{said}");
+    let (code, said) = sim("panics");
+    assert!(code == Some(1) && said.contains("policy `panics` panicked at input `arrive`: planted"), "{said}");
+    let (code, said) = sim("edf");
+    assert_eq!(code, Some(0), "{said}");
 }

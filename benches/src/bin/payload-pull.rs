@@ -2,7 +2,11 @@
 //! TLS.
 
 use clap::Parser;
-use symphony_benches::pull::{Options, run};
+use symphony_benches::measured::{Figures, Measured, at_most};
+use symphony_benches::pull::{Options, Row, run};
+
+/// Shared memory over a plain copy, as the specification wants it.
+const OVER_COPY_MAX: f64 = 2.0;
 
 /// Pulls inputs from several frontends at once, by every transport in turn, and prints quantiles.
 #[derive(Debug, Parser)]
@@ -23,11 +27,29 @@ struct Args {
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    measured: Measured,
+}
+
+/// Of the default sizes.
+fn figures(rows: &[Row]) -> Figures {
+    let p50 = |way: &str| rows.iter().find(|row| row.way == way).map(|row| row.p50_us);
+    let times = [
+        ("shared memory, checksums and all, p50", "shared memory"),
+        ("TCP, p50", "TCP loopback"),
+        ("TCP with mutual TLS, p50", "TCP loopback, mutual TLS"),
+    ];
+    let times = times.into_iter().filter_map(|(what, way)| Some((what.to_owned(), format!("{:.0}", p50(way)?))));
+    let over_copy = p50("shared memory").zip(p50("copy")).map(|(shared, copy)| shared / copy);
+    let over_copy = over_copy
+        .map(|over| ("over a plain copy into buffers that are there".to_owned(), at_most(over, 1, OVER_COPY_MAX)));
+    times.chain(over_copy).collect()
 }
 
 fn main() -> anyhow::Result<()> {
-    let Args { owners, bytes, pulls, rdma, json } = Args::parse();
+    let Args { owners, bytes, pulls, rdma, json, measured } = Args::parse();
     let rows = run(Options { owners, bytes, pulls, rdma })?;
+    measured.write(&rows, &figures(&rows))?;
     if json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
         return Ok(());

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
+use symphony_benches::measured::{Figures, Measured};
 use symphony_benches::stress::{StressPlan, StressReport, run};
 use symphony_scheduler::{Delays, GPUS_MAX};
 use symphony_scheduler_runtime::SUBCLUSTER_MODELS_MAX;
@@ -82,6 +83,8 @@ struct Args {
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
+    #[command(flatten)]
+    measured: Measured,
 }
 
 /// The form of the report.
@@ -163,6 +166,19 @@ impl Args {
         }
     }
 
+    /// The highest rate, of which performance.md says with which options.
+    fn figures(&self, report: &StressReport) -> Figures {
+        let threads = match self.model_threads {
+            1 => "1 model thread",
+            2 => "2 model threads",
+            _ => return Figures::new(),
+        };
+        if !self.find_rate || !report.passed() {
+            return Figures::new();
+        }
+        vec![(format!("highest rate, {threads}"), format!("{:.1}", report.rate_rps / 1e6))]
+    }
+
     /// What clap cannot see.
     fn check(&self) -> Result<(), String> {
         let positive =
@@ -224,6 +240,10 @@ fn main() -> ExitCode {
             Ok(text) => println!("{text}"),
             Err(error) => eprintln!("error: {error}"),
         },
+    }
+    if let Err(error) = args.measured.write(&report, &args.figures(&report)) {
+        eprintln!("error: {error:#}");
+        return ExitCode::from(1);
     }
     if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }

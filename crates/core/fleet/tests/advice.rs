@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use symphony_controllers::{Advice, Autoscaler, AutoscalerSettings, KindSettings, KindWindow, Reason, Window};
 use symphony_fleet::{
-    FLEET_MARGIN, FleetPlanner, FleetProblem, Kind, LatencyTable, Mix, ServedModel, measured_problem,
+    FLEET_MARGIN, FleetPlanner, FleetProblem, Kind, LatencyTable, Merging, Mix, ServedModel, measured_problem,
 };
 use symphony_types::{GpuId, Nanos, Time};
 
@@ -23,6 +23,7 @@ fn problem(budget_per_hour: f64, mix: &Mix) -> Result<FleetProblem, String> {
 /// A sub-cluster that follows the advice at once.
 struct Scene {
     budget_per_hour: f64,
+    merging: Merging,
     planner: FleetPlanner,
     scaler: Autoscaler,
     fleet: [u32; 2],
@@ -33,7 +34,7 @@ impl Scene {
     fn new(budget_per_hour: f64, fleet: [u32; 2]) -> Self {
         let kind = |capacity| KindSettings { min: 0, max: 100, capacity };
         let scaler = Autoscaler::new(AutoscalerSettings::new(vec![kind(50.0), kind(16.0)])).unwrap();
-        Self { budget_per_hour, planner: FleetPlanner::new(), scaler, fleet, second: 0 }
+        Self { budget_per_hour, merging: Merging::Together, planner: FleetPlanner::new(), scaler, fleet, second: 0 }
     }
 
     /// One second with these requests, of which some are lost.
@@ -56,7 +57,7 @@ impl Scene {
         let now = Time::ZERO + SECOND.saturating_mul(self.second);
         let budget_per_hour = self.budget_per_hour;
         let pose = |mix: &Mix| problem(budget_per_hour, mix);
-        let advice = self.planner.observe(now, &mut self.scaler, &window, &asked, pose);
+        let advice = self.planner.observe(now, &mut self.scaler, &window, &asked, self.merging, pose);
         self.fleet = [advice.kinds[0].target, advice.kinds[1].target];
         advice
     }
@@ -97,6 +98,19 @@ fn another_distribution_of_sizes_is_another_fleet_in_one_step() {
     // There is no money for both fleets.
     let mut scene = Scene::new(3.0, [0, 3]);
     assert_eq!(steps(&scene.pass(100, &[(1, 10), (10, 10)], 0.0, CONTENT)), [(3, 3)]);
+}
+
+#[test]
+fn a_policy_that_merges_no_requests_needs_another_fleet() {
+    let mut scene = Scene { merging: Merging::Alone, ..Scene::new(4.0, [1, 0]) };
+    // 47.1 requests of one item, each 125 ms of the small kind: 5.88 GPUs.
+    let _ = scene.pass(25, &[(1, 40)], 0.0, CONTENT);
+    assert_eq!(scene.fleet, [0, 6], "{:?}", scene.planner.plan());
+    // Another policy decides: nothing is measured anew, and what was measured of that one does not count.
+    scene.merging = Merging::Together;
+    let changes = scene.pass(5, &[(1, 40)], 0.0, CONTENT);
+    assert_eq!(scene.fleet, [0, 3], "{:?}", scene.planner.plan());
+    assert!(changes.iter().all(|change| change.reason == Reason::Fleet), "{changes:?}");
 }
 
 #[test]

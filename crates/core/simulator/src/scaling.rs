@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use symphony_controllers::{Advice, Autoscaler, KindWindow, Window};
-use symphony_fleet::{FleetPlanner, Kind, LatencyTable, Mix, ServedModel, measured_problem};
+use symphony_fleet::{FleetPlanner, Kind, LatencyTable, Merging, Mix, ServedModel, measured_problem};
 use symphony_types::{GpuId, Nanos, Time};
-use symphony_workload::{Autoscale, GpuSpec, ModelSpec, Scenario};
+use symphony_workload::{Autoscale, GpuSpec, ModelSpec, PolicySpec, Scenario};
 
 use crate::gpus::{Gpus, Run};
 use crate::scaling_trace::{CourseStep, ModelCounts, ScalingResult};
@@ -39,6 +39,7 @@ struct Budgeted {
     budget_per_hour: f64,
     kinds: Vec<Kind>,
     models: Vec<ServedModel>,
+    merging: Merging,
     /// Requests since the last step.
     asked: Mix,
 }
@@ -66,6 +67,10 @@ impl Budgeted {
             budget_per_hour,
             kinds: scenario.gpus.iter().map(kind).collect(),
             models: (0..).zip(&scenario.models).map(served).collect(),
+            merging: match scenario.policy {
+                PolicySpec::Unmerged(_) => Merging::Alone,
+                _ => Merging::Together,
+            },
             asked: Mix::default(),
         }
     }
@@ -74,7 +79,7 @@ impl Budgeted {
         let asked = std::mem::take(&mut self.asked);
         let (budget, kinds, models) = (self.budget_per_hour, &self.kinds, &self.models);
         let pose = |mix: &Mix| measured_problem(budget, kinds.clone(), models.clone(), mix);
-        self.planner.observe(now, autoscaler, window, &asked, pose)
+        self.planner.observe(now, autoscaler, window, &asked, self.merging, pose)
     }
 }
 

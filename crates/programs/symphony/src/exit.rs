@@ -1,7 +1,10 @@
-//! Exit codes: 0 done, 1 failed, 2 bad usage or bad input.
+//! Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 3 a policy hung.
 
 use std::fmt;
 use std::process::ExitCode;
+
+/// A policy that this program adds did not answer: no result, and the process is ended as it is.
+pub(crate) const HUNG_POLICY: i32 = 3;
 
 /// Marks an error as the caller's mistake: exit code 2.
 #[derive(Debug)]

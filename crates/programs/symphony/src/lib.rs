@@ -56,6 +56,8 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return exit::report(&anyhow::anyhow!("cannot start the asynchronous runtime: {error}")),
     };
+    // Schedulers watch their threads themselves.
+    let watched = || tools::hung_policies::watched(&policies);
     let result = runtime.block_on(async {
         match cli.command {
             Command::Scheduler(args) => node::scheduler::run(&args, &policies).await,
@@ -83,16 +85,16 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Backup(args) => tools::backup::run(&args).await,
             Command::Restore(args) => node::restore::run(&args).await,
             Command::Upgrade(command) => tools::upgrade::run(&command).await,
-            Command::Plan(command) => tools::plan::run(&command, &policies).await,
+            Command::Plan(command) => tools::plan::run(&command, &watched()).await,
             Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,
-            Command::Sim(args) => tools::sim::run(&args, &policies),
+            Command::Sim(args) => tools::sim::run(&args, &watched()),
             Command::Paper(args) => tools::paper::run(&args),
-            Command::Replay(args) => tools::replay::run(&args, &policies),
+            Command::Replay(args) => tools::replay::run(&args, &watched()),
             Command::Tape(command) => tools::tape::run(&command),
             Command::Trace(command) => tools::trace::run(&command),
-            Command::Compare(args) => tools::compare::run(&args, &policies),
+            Command::Compare(args) => tools::compare::run(&args, &watched()),
             Command::Completions(args) => {
                 tools::shell::completions(&args);
                 Ok(())

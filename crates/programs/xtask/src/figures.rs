@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ struct Row {
     commit: String,
     date: String,
     command: String,
-    /// Criterion's name of the benchmark, for figures in nanoseconds per element.
+    /// Criterion's name of the benchmark. The figure is its time per element, in the unit's first word.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     criterion: Option<String>,
 }
@@ -82,7 +83,8 @@ pub(crate) fn write(root: &Path, measured: Option<&Path>, criterion_of: Option<&
         figures.iter().try_for_each(|figure| take(&mut tables, figure))?;
     }
     if let Some(machine) = criterion_of {
-        take_criterion(&mut tables, &root.join(CRITERION), machine, &head(root)?)?;
+        let head = Head::of(root)?;
+        take_criterion(&mut tables, &criterion_ns(&root.join(CRITERION), head.at)?, machine, &head)?;
     }
     for (name, rows) in &tables {
         let json = serde_json::to_string_pretty(rows)? + "\n";
@@ -125,43 +127,99 @@ fn take(tables: &mut Tables, measured: &Measured) -> Result<()> {
     Ok(())
 }
 
-/// Takes the median of each benchmark that a row names and that Criterion has run.
-fn take_criterion(tables: &mut Tables, results: &Path, machine: &str, (commit, date): &(String, String)) -> Result<()> {
+/// Takes the time of each benchmark that a row names.
+fn take_criterion(tables: &mut Tables, ns: &BTreeMap<String, f64>, machine: &str, head: &Head) -> Result<()> {
     let mut taken = 0;
     for row in tables.values_mut().flatten() {
-        let Some(name) = &row.criterion else { continue };
-        let new = results.join(name).join("new");
-        if !new.exists() {
-            continue;
-        }
-        let per_element = per_element_ns(&read(&new.join("estimates.json"))?, &read(&new.join("benchmark.json"))?)?;
-        (row.value, row.machine) = (format!("{per_element:.0}"), machine.to_owned());
-        (row.commit, row.date) = (commit.clone(), date.clone());
+        let Some(ns) = row.criterion.as_ref().and_then(|name| ns.get(name)) else { continue };
+        row.value = in_unit(*ns, &row.unit, &row.bound)?;
+        row.machine = machine.to_owned();
+        (row.commit, row.date) = (head.commit.clone(), head.date.clone());
         taken += 1;
     }
-    ensure!(taken > 0, "{} has none of the benchmarks that the tables name; run `make bench`", results.display());
+    ensure!(
+        taken > 0,
+        "{CRITERION} has nothing of the last commit that the tables name; run `make bench`, or one of its benchmarks"
+    );
     Ok(())
 }
 
-/// Nanoseconds for each element of an iteration.
-fn per_element_ns(estimates: &str, benchmark: &str) -> Result<f64> {
-    let estimates: serde_json::Value = serde_json::from_str(estimates)?;
-    let benchmark: serde_json::Value = serde_json::from_str(benchmark)?;
-    let median = estimates["median"]["point_estimate"].as_f64().context("Criterion gave no median")?;
-    Ok(median / benchmark["throughput"]["Elements"].as_f64().unwrap_or(1.0))
+/// The median of each benchmark that ran since then, in nanoseconds for each element, by Criterion's name of it.
+fn criterion_ns(results: &Path, since: SystemTime) -> Result<BTreeMap<String, f64>> {
+    let (mut found, mut folders) = (BTreeMap::new(), vec![results.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+            let path = entry?.path();
+            if !path.is_dir() {
+                continue;
+            }
+            if path.file_name().is_none_or(|name| name != "new") {
+                folders.push(path);
+                continue;
+            }
+            let estimates = path.join("estimates.json");
+            if fs::metadata(&estimates).and_then(|file| file.modified()).is_ok_and(|ran| ran >= since) {
+                let (name, ns) = per_element_ns(&read(&estimates)?, &read(&path.join("benchmark.json"))?)?;
+                found.insert(name, ns);
+            }
+        }
+    }
+    Ok(found)
 }
 
-/// The last commit and its date.
-fn head(root: &Path) -> Result<(String, String)> {
-    let git = std::process::Command::new("git")
-        .args(["log", "-1", "--abbrev=10", "--format=%h %cs"])
-        .current_dir(root)
-        .output();
-    let output = git.context("cannot start git")?;
-    ensure!(output.status.success(), "git knows no commit here");
-    let told = String::from_utf8_lossy(&output.stdout);
-    let (commit, date) = told.trim().split_once(' ').context("git named no commit and date")?;
-    Ok((commit.to_owned(), date.to_owned()))
+/// The name of a benchmark, and nanoseconds for each element of an iteration.
+fn per_element_ns(estimates: &str, benchmark: &str) -> Result<(String, f64)> {
+    let estimates: serde_json::Value = serde_json::from_str(estimates)?;
+    let benchmark: serde_json::Value = serde_json::from_str(benchmark)?;
+    let name = benchmark["full_id"].as_str().context("Criterion gave no name")?.to_owned();
+    let median = estimates["median"]["point_estimate"].as_f64().context("Criterion gave no median")?;
+    Ok((name, median / benchmark["throughput"]["Elements"].as_f64().unwrap_or(1.0)))
+}
+
+/// A time in the unit of a row, in bold if it is beyond the bound.
+fn in_unit(ns: f64, unit: &str, bound: &str) -> Result<String> {
+    let scale = match unit.split(' ').next() {
+        Some("ns") => 1.0,
+        Some("µs") => 1e3,
+        Some("ms") => 1e6,
+        Some("s") => 1e9,
+        _ => bail!("a figure of Criterion is in `{unit}`; expected a unit that begins with ns, µs, ms or s"),
+    };
+    let value = ns / scale;
+    let digits = match value {
+        10.0.. => 0,
+        1.0.. => 1,
+        _ => 2,
+    };
+    let misses = bound.parse::<f64>().is_ok_and(|bound| value > bound);
+    Ok(if misses { format!("**{value:.digits$}**") } else { format!("{value:.digits$}") })
+}
+
+/// The last commit.
+struct Head {
+    commit: String,
+    date: String,
+    at: SystemTime,
+}
+
+impl Head {
+    /// Refuses a tree that is another one: its figures would be of no commit. Pages and figures may have changed.
+    fn of(root: &Path) -> Result<Self> {
+        let changed = git(root, &["status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])?;
+        ensure!(changed.trim().is_empty(), "changed since the last commit:\n{changed}measure where nothing is");
+        let told = git(root, &["log", "-1", "--abbrev=10", "--format=%h %cs %ct"])?;
+        let mut words = told.split_whitespace();
+        let mut next = || words.next().map(str::to_owned).context("git named no commit, date and time");
+        let (commit, date, seconds) = (next()?, next()?, next()?);
+        Ok(Self { commit, date, at: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.parse()?) })
+    }
+}
+
+fn git(root: &Path, words: &[&str]) -> Result<String> {
+    let output = std::process::Command::new("git").args(words).current_dir(root).output();
+    let output = output.context("cannot start git")?;
+    ensure!(output.status.success(), "git {}: {}", words[0], String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The page with each table between its markers.
@@ -254,8 +312,42 @@ mod tests {
     #[test]
     fn criterion_counts_per_element() {
         let estimates = r#"{"median": {"point_estimate": 1000.0}, "mean": {"point_estimate": 1.0}}"#;
-        assert_eq!(per_element_ns(estimates, r#"{"throughput": {"Elements": 50}}"#).unwrap(), 20.0);
-        assert_eq!(per_element_ns(estimates, r#"{"throughput": null}"#).unwrap(), 1000.0);
-        assert!(per_element_ns("{}", "{}").is_err());
+        let of = |throughput| format!(r#"{{"full_id": "ranker/one", "throughput": {throughput}}}"#);
+        let named = |ns| ("ranker/one".to_owned(), ns);
+        assert_eq!(per_element_ns(estimates, &of(r#"{"Elements": 50}"#)).unwrap(), named(20.0));
+        assert_eq!(per_element_ns(estimates, &of("null")).unwrap(), named(1000.0));
+        assert!(per_element_ns("{}", &of("null")).is_err() && per_element_ns(estimates, "{}").is_err());
+    }
+
+    #[test]
+    fn what_criterion_measured_since_the_commit_goes_to_the_rows_that_name_it() {
+        let results = std::env::temp_dir().join(format!("xtask-figures-{}", std::process::id()));
+        // Criterion's folders have no `/` in their names.
+        let new = results.join("ranker_one/1x8/new");
+        fs::create_dir_all(&new).unwrap();
+        fs::write(new.join("estimates.json"), r#"{"median": {"point_estimate": 12.4}}"#).unwrap();
+        fs::write(new.join("benchmark.json"), r#"{"full_id": "ranker/one", "throughput": null}"#).unwrap();
+        let since = |at| criterion_ns(&results, at).unwrap();
+        let (found, none) = (since(SystemTime::UNIX_EPOCH), since(SystemTime::now() + Duration::from_secs(3600)));
+        fs::remove_dir_all(&results).unwrap();
+        let head = Head { commit: "25c74e3".into(), date: "2026-12-01".into(), at: SystemTime::UNIX_EPOCH };
+        let mut tables = one_table();
+        take_criterion(&mut tables, &found, "E2", &head).unwrap();
+        let row = &tables["speed"][1];
+        assert_eq!((&*row.value, &*row.machine, &*row.commit), ("**12**", "E2", "25c74e3"));
+        assert_eq!(tables["speed"][0].value, "1", "it is no benchmark of Criterion");
+        assert!(none.is_empty());
+        assert!(take_criterion(&mut tables, &none, "E2", &head).unwrap_err().to_string().contains("make bench"));
+    }
+
+    #[test]
+    fn times_are_in_the_unit_of_their_row() {
+        let shown = |ns, unit, bound| in_unit(ns, unit, bound).unwrap();
+        assert_eq!(shown(68.4, "ns per request", "–"), "68");
+        assert_eq!(shown(9_540.0, "µs", "20"), "9.5");
+        assert_eq!(shown(9_540.0, "µs", "9"), "**9.5**");
+        assert_eq!(shown(1_240_000.0, "ms", "2"), "1.2");
+        assert_eq!(shown(64_000_000.0, "s", "1 s of search"), "0.06");
+        assert!(in_unit(1.0, "requests/s", "–").is_err() && in_unit(1.0, "", "–").is_err());
     }
 }

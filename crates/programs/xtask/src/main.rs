@@ -64,7 +64,7 @@ enum Task {
         /// Results of a benchmark: [{"what", "value", "machine", "commit", "date"}, …].
         #[arg(long, value_name = "FILE.json")]
         measured: Option<PathBuf>,
-        /// Take Criterion's results (`make bench`), on the machine of this name.
+        /// Take what Criterion measured since the last commit (`make bench`), on the machine of this name.
         #[arg(long, value_name = "MACHINE")]
         criterion: Option<String>,
     },

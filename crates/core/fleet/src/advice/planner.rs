@@ -86,8 +86,8 @@ pub struct FleetPlanner {
     /// What has come since the last full measurement.
     newest: Measurement,
     last: Option<Measurement>,
-    /// The plan, and the mix that it is for.
-    plan: Option<(FleetPlan, Mix)>,
+    /// The plan, and the mix and the batches that it is for.
+    plan: Option<(FleetPlan, Mix, Merging)>,
     refused: Option<String>,
 }
 
@@ -101,7 +101,7 @@ impl FleetPlanner {
     /// The fleet in force.
     #[must_use]
     pub fn plan(&self) -> Option<&FleetPlan> {
-        self.plan.as_ref().map(|(plan, _)| plan)
+        self.plan.as_ref().map(|(plan, ..)| plan)
     }
 
     /// Why the last choice was none; the plan before it stays.
@@ -110,8 +110,9 @@ impl FleetPlanner {
         self.refused.as_deref()
     }
 
-    /// Takes the measurements of a span that ends `now`, with the requests `asked` in it. `problem` poses the problem
-    /// of answering a mix, its kinds in the order of the autoscaler's, or says why it cannot.
+    /// Takes the measurements of a span that ends `now`, with the requests `asked` in it. `merging` says whether the
+    /// policy in force has requests share batches, and `problem` poses the problem of answering a mix, its kinds in the
+    /// order of the autoscaler's, or says why it cannot.
     ///
     /// The autoscaler's settings must leave kinds free: its limits are not those of the budget.
     pub fn observe(
@@ -120,25 +121,34 @@ impl FleetPlanner {
         scaler: &mut Autoscaler,
         window: &Window,
         asked: &Mix,
+        merging: Merging,
         problem: impl FnOnce(&Mix) -> Result<FleetProblem, String>,
     ) -> Advice {
         let finding = scaler.observe(now, window);
         let other_mix = self.measure(window.length, asked);
-        if let Some(reason) = self.cause(&finding, other_mix) {
+        let other_batches = self.plan.as_ref().is_some_and(|(.., of)| *of != merging);
+        let is_other = other_mix || other_batches;
+        if let Some(reason) = self.cause(&finding, is_other) {
             let measured = self.last.as_ref().unwrap_or(&self.newest);
             let (mix, rate_rps) = (measured.mix.clone(), measured.rate_rps());
-            // What was measured of another mix says nothing of this one.
-            let wanted = if other_mix { None } else { Wanted::of(scaler, window, &finding) };
-            match problem(&mix).and_then(|problem| choose(&problem, rate_rps, wanted.as_ref())) {
+            // What was measured of another mix, or with other batches, says nothing of this one.
+            let wanted = if is_other { None } else { Wanted::of(scaler, window, &finding) };
+            match problem(&mix).and_then(|problem| choose(&problem, rate_rps, wanted.as_ref(), merging)) {
                 Ok(chosen) => {
-                    self.plan = Some((FleetPlan { reason, ..chosen }, mix));
+                    self.plan = Some((FleetPlan { reason, ..chosen }, mix, merging));
                     self.refused = None;
                 }
-                Err(words) => self.refused = Some(words),
+                Err(words) => {
+                    self.refused = Some(words);
+                    // It is not asked every second.
+                    if let Some((.., of)) = &mut self.plan {
+                        *of = merging;
+                    }
+                }
             }
         }
         // Whatever the autoscaler would do by itself, nobody has seen whether the budget has it.
-        let Some((plan, _)) = &self.plan else { return scaler.toward(now, window, &there(window), &finding) };
+        let Some((plan, ..)) = &self.plan else { return scaler.toward(now, window, &there(window), &finding) };
         let advice = scaler.toward(now, window, &plan.step(window), &finding);
         if advice.changes() { Advice { reason: plan.reason, ..advice } } else { advice }
     }
@@ -153,14 +163,14 @@ impl FleetPlanner {
         let newest = std::mem::take(&mut self.newest);
         // While it changes, a measurement is of both mixes, and no fleet is for them.
         let steady = self.last.as_ref().is_some_and(|last| last.mix.distance(&newest.mix) < MIX_CHANGE);
-        let other = self.plan.as_ref().is_none_or(|(_, mix)| mix.distance(&newest.mix) >= MIX_CHANGE);
+        let other = self.plan.as_ref().is_none_or(|(_, mix, _)| mix.distance(&newest.mix) >= MIX_CHANGE);
         self.last = Some(newest);
         steady && other
     }
 
     /// Why to choose anew, if at all.
-    fn cause(&self, finding: &Advice, other_mix: bool) -> Option<Reason> {
-        if other_mix {
+    fn cause(&self, finding: &Advice, is_other: bool) -> Option<Reason> {
+        if is_other {
             return Some(Reason::Fleet);
         }
         // More than the budget buys is asked for in vain, and would be asked for every second.
@@ -209,16 +219,24 @@ fn there(window: &Window) -> Vec<u32> {
 
 /// The cheapest fleet that is enough; otherwise the best within the budget. `wanted`: what the autoscaler asks for, if
 /// it has measured this mix.
-fn choose(problem: &FleetProblem, rate_rps: f64, wanted: Option<&Wanted>) -> Result<FleetPlan, String> {
-    let bound = FluidBound::new(problem, Merging::Together);
+fn choose(
+    problem: &FleetProblem,
+    rate_rps: f64,
+    wanted: Option<&Wanted>,
+    merging: Merging,
+) -> Result<FleetPlan, String> {
+    let bound = FluidBound::new(problem, merging);
     let by_rate = rate_rps / FLEET_MARGIN;
     let by_capacity = wanted.map_or(0.0, |wanted| bound.rps(&wanted.of) * wanted.factor);
     // What was measured of GPUs counts for more than a margin. But losses do not tell how much beyond twice is asked.
     let fewer = by_capacity > 0.0 && wanted.is_some_and(|wanted| wanted.factor < 1.0);
     let needed_rps = if fewer { by_capacity } else { by_capacity.max(by_rate) };
     let blocks = Blocks::of(problem, &bound, needed_rps);
-    let ranking =
-        rank(&blocks.problem, Bound::Together).map_err(|error| format!("budget_per_hour: expected {error}"))?;
+    let ranked_by = match merging {
+        Merging::Alone => Bound::Alone,
+        Merging::Together => Bound::Together,
+    };
+    let ranking = rank(&blocks.problem, ranked_by).map_err(|error| format!("budget_per_hour: expected {error}"))?;
     // Blocks of GPUs have the bound of as many times fewer.
     let enough = |fleet: &&RankedFleet| fleet.bound_rps * f64::from(blocks.gpus) >= needed_rps * (1.0 - 1e-9);
     let cheapest =
@@ -318,7 +336,7 @@ mod tests {
         for (rate_rps, blocks, more) in [(40.0, 1, 1.4), (40_000.0, 2, 1.03)] {
             let needed_rps = rate_rps / FLEET_MARGIN;
             assert!(Blocks::of(&problem, &bound, needed_rps).gpus >= blocks);
-            let plan = choose(&problem, rate_rps, None).unwrap();
+            let plan = choose(&problem, rate_rps, None, Merging::Together).unwrap();
             assert!(plan.is_enough() && plan.needed_rps == needed_rps);
             let least = needed_rps * per_request;
             assert!((least..=more * least).contains(&plan.price_per_hour), "{plan:?}, at least {least}");
@@ -327,9 +345,9 @@ mod tests {
 
     #[test]
     fn a_budget_that_buys_too_little_is_spent_and_one_that_buys_nothing_is_named() {
-        let plan = choose(&problem(3.0), 1000.0, None).unwrap();
+        let plan = choose(&problem(3.0), 1000.0, None, Merging::Together).unwrap();
         assert!(!plan.is_enough() && plan.price_per_hour > 2.85 && plan.price_per_hour <= 3.0 + 1e-9, "{plan:?}");
-        let refused = choose(&problem(0.5), 1000.0, None).unwrap_err();
+        let refused = choose(&problem(0.5), 1000.0, None, Merging::Together).unwrap_err();
         assert!(refused.contains("budget_per_hour: expected at least 1"), "{refused}");
     }
 }

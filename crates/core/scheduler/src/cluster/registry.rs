@@ -17,7 +17,8 @@ use crate::rivals::{
 };
 
 /// Builds a policy, or says what is wrong with its options.
-type Constructor = dyn Fn(&ClusterFacts, &PolicyOptions) -> Result<BoxedPolicy, String> + Send + Sync;
+type Constructor = dyn Fn(&ClusterFacts, &PolicyOptions) -> Built + Send + Sync;
+type Built = Result<BoxedPolicy, String>;
 
 /// The policies that a program adds to those that are always there, by their names.
 #[derive(Clone, Default)]
@@ -89,6 +90,24 @@ impl PolicyRegistry {
         assert!(!POLICY_NAMES.contains(&name), "a policy named `{name}` is in every program");
         self.constructors.insert(name.to_owned(), Arc::new(constructor));
         self
+    }
+
+    /// The same names; each policy is built by `wrap`, which is given its name and what builds it. For a host that
+    /// watches policies from outside.
+    #[must_use]
+    pub fn wrapped<F>(&self, wrap: F) -> Self
+    where
+        F: Fn(&str, &dyn Fn() -> Result<BoxedPolicy, String>) -> Result<BoxedPolicy, String> + Send + Sync + 'static,
+    {
+        let wrap = Arc::new(wrap);
+        let wrapped = |(name, constructor): (&String, &Arc<Constructor>)| {
+            let (wrap, constructor, known) = (Arc::clone(&wrap), Arc::clone(constructor), name.clone());
+            let wrapped: Arc<Constructor> = Arc::new(move |facts: &ClusterFacts, options: &PolicyOptions| -> Built {
+                wrap(&known, &|| constructor(facts, options))
+            });
+            (name.clone(), wrapped)
+        };
+        Self { constructors: self.constructors.iter().map(wrapped).collect() }
     }
 
     /// The names that were added, in order.

@@ -16,6 +16,7 @@ pub(crate) mod federation;
 pub(crate) mod frontend_page;
 pub(crate) mod get;
 pub(crate) mod health;
+pub(crate) mod hung_policies;
 pub(crate) mod keys;
 pub(crate) mod ledger;
 pub(crate) mod load;

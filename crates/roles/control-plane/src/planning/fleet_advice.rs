@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use symphony_cluster_state::ClusterState;
-use symphony_fleet::{FleetPlan, FleetPlanner, FleetProblem, Kind, LatencyTable, Mix, ServedModel, measured_problem};
+use symphony_fleet::{
+    FleetPlan, FleetPlanner, FleetProblem, Kind, LatencyTable, Merging, Mix, ServedModel, measured_problem,
+};
+use symphony_policy::PolicySpec;
 use symphony_protocol::control as pb;
 use symphony_types::{ITEM_BOUNDS, LatencyProfile, Nanos, SubclusterId};
 
@@ -83,6 +86,20 @@ impl FleetSettings {
     }
 }
 
+/// Whether requests of the sub-cluster share batches.
+pub(crate) fn merging(state: &ClusterState, subcluster: SubclusterId) -> Merging {
+    let policy = state.policies().get(&subcluster).filter(|policy| policy.failed.is_none());
+    policy.map_or(Merging::Together, |policy| merging_under(&policy.text))
+}
+
+/// Of a policy that a program adds it is not known.
+fn merging_under(policy: &str) -> Merging {
+    match PolicySpec::parse_among(policy, &[]) {
+        Ok(PolicySpec::Unmerged(_)) => Merging::Alone,
+        _ => Merging::Together,
+    }
+}
+
 /// Requests by model and size since a lead began, as it reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestSizes(BTreeMap<u32, Vec<u64>>);
@@ -138,6 +155,17 @@ mod tests {
         }
         assert_eq!(now.since(&before), expected);
         assert_eq!(report(&[(1, &[0; 99][..])]).since(&before).total(), 0, "more buckets than there are");
+    }
+
+    #[test]
+    fn requests_run_alone_under_kairos_and_its_rivals() {
+        for policy in ["kairos", "{ name = \"kairos\", learn = true }", "ribbon", "clkwrk"] {
+            assert_eq!(merging_under(policy), Merging::Alone, "{policy}");
+        }
+        for policy in ["nexus", "shepherd", "of-ones-own"] {
+            assert_eq!(merging_under(policy), Merging::Together, "{policy}");
+        }
+        assert_eq!(merging(&cluster(&["pool"]), POOL), Merging::Together, "each model has its own policy");
     }
 
     #[test]

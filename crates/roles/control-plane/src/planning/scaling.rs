@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use symphony_cluster_state::ClusterState;
 use symphony_controllers::{Advice, Autoscaler, KindWindow, Reason, Window};
-use symphony_fleet::{FleetPlanner, FleetProblem, Mix};
+use symphony_fleet::{FleetPlanner, FleetProblem, Merging, Mix};
 use symphony_protocol::control as pb;
 use symphony_types::{GpuId, LatencyProfile, Nanos, SubclusterId, Time, Token};
 
-use crate::planning::fleet_advice::{FleetAdvice, RequestSizes};
+use crate::planning::fleet_advice::{FleetAdvice, RequestSizes, merging};
 use crate::planning::scaling_settings::ScalingSettings;
 use crate::planning::unreported::UNCHANGED_AFTER;
 
@@ -173,7 +173,8 @@ impl Scaling {
                 Some(fleet) => fleet.pose(state, id, (&kinds[..], settings.gpus_max), mix),
                 None => Err("expected a budget".to_owned()),
             };
-            scaled.observe((now, time), &counts, &serving, settings.order_stands, pose);
+            let merging = merging(state, id);
+            scaled.observe((now, time), &counts, &serving, settings.order_stands, merging, pose);
         }
         (scaled.out, scaled.slow, scaled.drifts) = (out, slow, drifts);
         (scaled.reported, scaled.counts) = (reported, counts);
@@ -224,6 +225,7 @@ impl Scaled {
         counts: &LeadCounts,
         serving: &ByKind<'_>,
         order_stands: Duration,
+        merging: Merging,
         pose: impl FnOnce(&Mix) -> Result<FleetProblem, String>,
     ) {
         let span = now.saturating_duration_since(self.reported);
@@ -258,7 +260,7 @@ impl Scaled {
             None => self.scaler.observe(time, &window),
             Some(planner) => {
                 let asked = counts.sizes.since(&before.sizes);
-                planner.observe(time, &mut self.scaler, &window, &asked, pose)
+                planner.observe(time, &mut self.scaler, &window, &asked, merging, pose)
             }
         };
         self.record_order(now, &next, serving);

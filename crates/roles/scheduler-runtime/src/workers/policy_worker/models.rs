@@ -200,6 +200,7 @@ impl PolicyWorker {
         let Some(model) = &mut self.slots[slot as usize] else { return };
         model.rate.count(now, items);
         count(&model.counts.arrived_items, u64::from(items));
+        model.counts.request_items.record(u64::from(items));
         count(&self.metrics.demand_ns, model.item_cost.get().saturating_mul(u64::from(items)));
     }
 }

@@ -414,6 +414,21 @@ fn measured_rates_are_told_as_they_change() {
 }
 
 #[test]
+fn requests_are_counted_by_their_items_once() {
+    let mut scene = Scene::without_gpus(Plain::default());
+    let requests = vec![Scene::header(0, 1, 1), Scene::header(1, 3, 1), Scene::header(2, 1, 1)];
+    scene.inbox.push(ModelMessage::Announce { peer: PEER, received: scene.now, requests, redriven: false });
+    // The lead before has counted this one.
+    let requests = vec![Scene::header(3, 3, 2)];
+    scene.inbox.push(ModelMessage::Announce { peer: PEER, received: scene.now, requests, redriven: true });
+    scene.inbox.push(ModelMessage::AllSealed);
+    scene.turn();
+    assert_eq!(scene.waiting(), 4);
+    let counted = scene.worker.slots[0].as_ref().unwrap().counts.request_items.read();
+    assert_eq!(counted.buckets()[..4], [2, 0, 1, 0]);
+}
+
+#[test]
 fn a_request_that_a_backend_has_is_not_the_policys_until_that_backend_is_lost() {
     let mut scene = Scene::new(Plain::default());
     let id = |sequence| RequestId { frontend: PEER.frontend, boot: PEER.boot, sequence };
