@@ -10,11 +10,12 @@ use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
 
 use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
+use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
 use crate::oip::{
     InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
 };
-use crate::records::{RequestRecord, RequestSpan};
+use crate::records::{RecordKind, RequestRecord, RequestSpan};
 
 /// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = SLO_MAX;
@@ -53,8 +54,26 @@ pub(super) enum RequestKind {
     Model,
     /// A client's, for a pipeline: no batch is its own.
     Pipeline,
-    /// Part of a pipeline's, which is counted: so many of its stage requests are open.
-    Stage(Arc<AtomicUsize>),
+    /// Part of a pipeline's, which is counted.
+    Stage(StagePart),
+}
+
+/// Of which request a stage request is a part, and which one.
+pub(super) struct StagePart {
+    pub(super) pipeline: Arc<LivePipeline>,
+    pub(super) stage: usize,
+    /// Stage requests of the same request that are open.
+    pub(super) open: Arc<AtomicUsize>,
+}
+
+impl RequestKind {
+    pub(super) fn recorded(&self) -> RecordKind<'_> {
+        match self {
+            Self::Model => RecordKind::Model,
+            Self::Pipeline => RecordKind::Pipeline,
+            Self::Stage(part) => RecordKind::Stage(part.pipeline.stage_name(part.stage)),
+        }
+    }
 }
 
 impl Inner {
@@ -106,6 +125,7 @@ impl Inner {
         if self.records.wants(span) {
             let ended = Instant::now();
             self.records.ended(&RequestRecord {
+                kind: RecordKind::Model,
                 request: None,
                 context,
                 model,

@@ -33,8 +33,8 @@ impl<'a> RequestGuard<'a> {
     /// Counts the request as accepted; a stage request as open, since what it is part of was accepted.
     pub(super) fn accept(inner: &'a Arc<Inner>, request: &'a AcceptedRequest) -> Self {
         match &request.kind {
-            RequestKind::Stage(open) => {
-                open.fetch_add(1, Ordering::Relaxed);
+            RequestKind::Stage(part) => {
+                part.open.fetch_add(1, Ordering::Relaxed);
             }
             RequestKind::Model | RequestKind::Pipeline => inner.ledger.accept(),
         }
@@ -87,9 +87,12 @@ impl<'a> RequestGuard<'a> {
         let (ended, run) = (Instant::now(), ran.map(|ran| (ran.batch, ran.execution)));
         let elapsed = ended.saturating_duration_since(*arrived);
         let end = RequestEnd { request: receipt.id(), outcome, items: *items, elapsed, ran: run };
-        if let RequestKind::Stage(open) = kind {
-            open.fetch_sub(1, Ordering::Relaxed);
+        if let RequestKind::Stage(part) = kind {
+            part.open.fetch_sub(1, Ordering::Relaxed);
             self.inner.statistics.observe_stage(&model.loaded_as, end);
+            if self.request.span.is_some() {
+                self.record(outcome, ended, ran);
+            }
             return;
         }
         self.inner.ledger.end(outcome);
@@ -115,6 +118,7 @@ impl<'a> RequestGuard<'a> {
         };
         let (cluster, subcluster, backend) = view.as_deref().map(named).unwrap_or_default();
         self.inner.records.ended(&RequestRecord {
+            kind: request.kind.recorded(),
             request: request.receipt.id(),
             context: &request.context,
             model: &request.model.loaded_as,

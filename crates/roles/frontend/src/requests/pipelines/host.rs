@@ -22,6 +22,7 @@ use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
 use crate::oip::{InferError, ModelInfo, Pictures, PipelineAnswer, Timeliness};
 use crate::pictures::decoders::{Crops, Memory};
+use crate::records::RequestSpan;
 use crate::requests::admission::AcceptedRequest;
 use crate::requests::attempt::AttemptEnd;
 use crate::requests::request_table::Ending;
@@ -30,6 +31,8 @@ use crate::requests::request_table::Ending;
 const ASK_BYTES: usize = 4 << 10;
 /// Stage requests that an answer names: those of a pipeline without fan-outs, and the first ones of others.
 const NAMED_MAX: usize = 32;
+/// Stage requests of a traced request that have spans, six or so each: a fan-out shall not crowd out other requests'.
+const TRACED_MAX: usize = 32;
 
 /// How a request ended.
 pub(super) enum Ended {
@@ -78,6 +81,8 @@ pub(super) struct Host<'a> {
     /// The longest execution at each stage.
     executions: Vec<Nanos>,
     named: Vec<String>,
+    /// Stage requests that have spans.
+    traced: usize,
 }
 
 impl<'a> Host<'a> {
@@ -106,6 +111,7 @@ impl<'a> Host<'a> {
             memory: Vec::new(),
             executions,
             named: Vec::new(),
+            traced: 0,
         }
     }
 
@@ -264,11 +270,13 @@ impl<'a> Host<'a> {
         if let Ok((model, made)) = made {
             let request = |input| StageRequest {
                 pipeline: Arc::clone(&pipeline),
+                stage: ask.stage,
                 model: Arc::clone(&model),
                 input,
                 deadline,
                 weight: self.request.weight,
                 context: self.request.context.clone(),
+                span: None,
                 fed_at,
                 open: Arc::clone(&self.open),
             };
@@ -277,6 +285,7 @@ impl<'a> Host<'a> {
         for (nth, (id, request)) in ask.ids().zip(inputs).enumerate() {
             let path = self.items[item].path(&pipeline, &feeds, nth);
             self.items[item].asks.push(StageAsk { stage: ask.stage, path, result: None });
+            let request = request.map(|asked| StageRequest { span: self.span_of_stage(), ..asked });
             let (inner, asked_at) = (Arc::clone(self.inner), Instant::now());
             let asking = async move {
                 let (request, result) = match request {
@@ -289,6 +298,13 @@ impl<'a> Host<'a> {
             self.handles.insert((item, id), (ask.stage, handle));
             self.asked.push(Abortable::new(asking.boxed(), registration));
         }
+    }
+
+    /// The span of one more stage request, if it has one.
+    fn span_of_stage(&mut self) -> Option<RequestSpan> {
+        let span = self.request.span.filter(|_| self.traced < TRACED_MAX)?;
+        self.traced += 1;
+        Some(span.below())
     }
 
     /// The input of each of these stage requests.

@@ -14,6 +14,7 @@ use symphony_pipeline::{
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::{KindProfile, PipelineView, View};
+use symphony_telemetry::Traces;
 use symphony_types::{
     DataType, DropReason, Duty, Epoch, Finite, Invariant, LatencyProfile, ModelId, Nanos, RequestValue, Signature,
     TensorSpec, Time, Transforms,
@@ -186,6 +187,24 @@ async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were(
     assert_eq!((told.version, told.items, told.results, told.led_to, told.hops), (3, 1, vec![1], vec![2], 2));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_stage_request_of_a_traced_request_has_its_spans() {
+    let (frontend, table) = served(false);
+    // Nobody takes them, so that they are counted.
+    let traces = Arc::new(Traces::start("http://127.0.0.1:1", 1.0, "symphony-test", "t").unwrap());
+    frontend.records.trace_by(Arc::clone(&traces));
+    let asking = asks(&frontend, 1);
+    open(&table, 1).await;
+    table.end(2, answer(FOUND));
+    open(&table, 2).await;
+    assert!(table.end(3, answer(b"1")) && table.end(4, answer(b"5")));
+    asking.await.unwrap().unwrap();
+    let (frontend, lost) = (Arc::clone(&frontend), traces.lost());
+    tokio::task::spawn_blocking(move || frontend.records.finish()).await.unwrap();
+    // The request and that it was read; of three stage requests each and its five steps; one batch.
+    assert_eq!(lost.get(), 2 + 3 * 6 + 1);
+}
+
 #[tokio::test]
 async fn every_item_goes_by_itself_and_nothing_found_is_an_answer() {
     let (frontend, table) = served(false);
@@ -323,11 +342,13 @@ async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() 
     let regions = futures::future::pending::<Result<Arc<Vec<Bytes>>, InferError>>().boxed().shared();
     let asked = StageRequest {
         pipeline: frontend.pipeline("p").unwrap().1,
+        stage: 1,
         model: frontend.model("recognise", None).unwrap(),
         input: StageInput::Region { regions, nth: 0, payload: Bytes::new(), at: 0 },
         deadline: Instant::now(),
         weight: RequestValue::ONE,
         context: RequestContext::of(Caller::anybody(), "", None),
+        span: None,
         fed_at: None,
         open: Arc::default(),
     };
