@@ -63,6 +63,24 @@ struct Counted {
     edges: BTreeSet<EdgeLabels>,
 }
 
+/// From a result to the header of a request that it leads to.
+#[derive(Clone, Debug)]
+pub(crate) struct Hop {
+    result_at: Instant,
+    durations: Histogram,
+}
+
+impl Hop {
+    pub(crate) const fn since(result_at: Instant, durations: Histogram) -> Self {
+        Self { result_at, durations }
+    }
+
+    /// The header goes to a leader.
+    pub(crate) fn announced(&self) {
+        self.durations.observe(self.result_at.elapsed().as_secs_f64());
+    }
+}
+
 type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;
 
 /// Counters of all pipelines of a frontend.
@@ -144,14 +162,16 @@ impl PipelineCounters {
         });
     }
 
-    /// From a result to a request of the next stage.
-    pub(crate) fn hop(&self, pipeline: &LivePipeline, took: Duration) {
-        let labels = PipelineLabels { pipeline: pipeline.declaration.name.clone() };
-        self.hops.get_or_create(&labels).observe(took.as_secs_f64());
+    /// A request of the next stage is there. Budgets are split by the time until now; the histogram also has what comes
+    /// until a leader hears of it, which is long where there is none.
+    pub(crate) fn hop(&self, pipeline: &LivePipeline, result_at: Instant, now: Instant) -> Hop {
+        let took = now.saturating_duration_since(result_at);
         self.with(pipeline, |counted| {
             counted.counts.hops += Nanos::from(took);
             counted.counts.hop_count += 1;
         });
+        let labels = PipelineLabels { pipeline: pipeline.declaration.name.clone() };
+        Hop::since(result_at, self.hops.get_or_create_owned(&labels))
     }
 
     /// A stage request has ended; `took` if it was answered.

@@ -10,6 +10,7 @@ use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
 
 use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
+use crate::accounts::pipeline_counters::Hop;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
 use crate::oip::{
@@ -62,6 +63,8 @@ pub(super) enum RequestKind {
 pub(super) struct StagePart {
     pub(super) pipeline: Arc<LivePipeline>,
     pub(super) stage: usize,
+    /// Since the result that led here; none for the source.
+    pub(super) hop: Option<Hop>,
     /// Stage requests of the same request that are open.
     pub(super) open: Arc<AtomicUsize>,
 }

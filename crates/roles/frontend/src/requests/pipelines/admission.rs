@@ -130,6 +130,7 @@ fn in_table(request: &AcceptedRequest) -> OpenRequest {
         // Nothing withdraws it but its own end.
         read: true,
         is_stage: false,
+        hop: None,
         waiter: oneshot::channel().0,
     }
 }

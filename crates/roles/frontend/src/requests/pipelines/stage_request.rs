@@ -93,10 +93,8 @@ impl Inner {
             self.rates.arrived(&model.loaded_as);
         }
         let now = Instant::now();
-        if let Some(fed_at) = fed_at {
-            self.pipeline_counters.hop(&pipeline, now.saturating_duration_since(fed_at));
-        }
-        let kind = RequestKind::Stage(StagePart { pipeline, stage, open });
+        let hop = fed_at.map(|fed_at| self.pipeline_counters.hop(&pipeline, fed_at, now));
+        let kind = RequestKind::Stage(StagePart { pipeline, stage, hop, open });
         let request = AcceptedRequest {
             model: Arc::clone(&model),
             items: 1,
