@@ -16,6 +16,7 @@ use crate::frontend::Inner;
 use crate::oip::{
     InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
 };
+use crate::records::pipeline_memory::StageLog;
 use crate::records::{RecordKind, RequestRecord, RequestSpan};
 
 /// No deadline is further away than this.
@@ -53,8 +54,8 @@ pub(super) struct AcceptedRequest {
 pub(super) enum RequestKind {
     /// A client's, for a model.
     Model,
-    /// A client's, for a pipeline: no batch is its own.
-    Pipeline,
+    /// A client's, for a pipeline: no batch is its own, but its stage requests'.
+    Pipeline(StageLog),
     /// Part of a pipeline's, which is counted.
     Stage(StagePart),
 }
@@ -73,7 +74,7 @@ impl RequestKind {
     pub(super) fn recorded(&self) -> RecordKind<'_> {
         match self {
             Self::Model => RecordKind::Model,
-            Self::Pipeline => RecordKind::Pipeline,
+            Self::Pipeline(_) => RecordKind::Pipeline,
             Self::Stage(part) => RecordKind::Stage(part.pipeline.stage_name(part.stage)),
         }
     }

@@ -71,7 +71,7 @@ impl<'a> Attempt<'a> {
         let withheld = input.is_withheld();
         let (is_stage, hop) = match &request.kind {
             RequestKind::Stage(part) => (true, part.hop.clone().filter(|_| tried.is_empty())),
-            RequestKind::Model | RequestKind::Pipeline => (false, None),
+            RequestKind::Model | RequestKind::Pipeline(_) => (false, None),
         };
         let (id, sequence) = target.cluster.submit(OpenRequest {
             model: target.route.model,

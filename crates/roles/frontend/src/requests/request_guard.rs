@@ -15,6 +15,7 @@ use super::request_table::Ending;
 use crate::clusters::cluster::Cluster;
 use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, Timeliness};
+use crate::records::pipeline_memory::PipelineEnd;
 use crate::records::{Ran, RequestRecord};
 
 /// An accepted request: gets its outcome from [`RequestGuard::end`], or when this is dropped: its client
@@ -36,7 +37,7 @@ impl<'a> RequestGuard<'a> {
             RequestKind::Stage(part) => {
                 part.open.fetch_add(1, Ordering::Relaxed);
             }
-            RequestKind::Model | RequestKind::Pipeline => inner.ledger.accept(),
+            RequestKind::Model | RequestKind::Pipeline(_) => inner.ledger.accept(),
         }
         Self { inner, request, here: None, subcluster: None, ended: false }
     }
@@ -97,6 +98,18 @@ impl<'a> RequestGuard<'a> {
         }
         self.inner.ledger.end(outcome);
         self.inner.statistics.observe(&model.loaded_as, end);
+        if let (RequestKind::Pipeline(log), Some(request)) = (kind, receipt.id()) {
+            let end = PipelineEnd {
+                request,
+                pipeline: model.loaded_as.clone(),
+                items: *items,
+                outcome: outcome.label(),
+                reason: reason_of(outcome),
+                took: elapsed,
+                allowed: self.request.deadline.saturating_duration_since(*arrived),
+            };
+            self.inner.pipeline_memory.remember(end, log);
+        }
         if self.inner.records.wants(self.request.span) {
             self.record(outcome, ended, ran.filter(|_| matches!(kind, RequestKind::Model)));
         }
@@ -105,11 +118,6 @@ impl<'a> RequestGuard<'a> {
     #[cold]
     fn record(&self, outcome: Outcome, ended: Instant, ran: Option<Ran>) {
         let request = self.request;
-        let reason = match outcome {
-            Outcome::Dropped(reason) => reason.label(),
-            Outcome::Failed(reason) => reason.label(),
-            Outcome::InTime | Outcome::Late | Outcome::Cancelled => "",
-        };
         let view = self.here.as_ref().map(|(cluster, _)| Arc::clone(&cluster.view.borrow()));
         let named = |view: &View| {
             let subcluster = self.subcluster.and_then(|id| Some(view.subclusters.get(&id)?.name.clone()));
@@ -124,7 +132,7 @@ impl<'a> RequestGuard<'a> {
             model: &request.model.loaded_as,
             items: request.items,
             outcome: outcome.label(),
-            reason,
+            reason: reason_of(outcome),
             arrived: request.arrived,
             admitted: request.admitted,
             ended,
@@ -135,6 +143,14 @@ impl<'a> RequestGuard<'a> {
             backend,
             span: request.span,
         });
+    }
+}
+
+const fn reason_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Dropped(reason) => reason.label(),
+        Outcome::Failed(reason) => reason.label(),
+        Outcome::InTime | Outcome::Late | Outcome::Cancelled => "",
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
 use symphony_pipeline::Lost;
-use symphony_types::{DropReason, FailReason, Nanos, RequestId, RequestValue};
+use symphony_types::{DropReason, FailReason, Nanos, RequestValue};
 
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
@@ -49,6 +49,8 @@ pub(super) struct StageRequest {
     pub(super) deadline: Instant,
     pub(super) weight: RequestValue,
     pub(super) context: RequestContext,
+    /// Under which name it is asked.
+    pub(super) receipt: Receipt,
     /// Its span, if it is traced.
     pub(super) span: Option<RequestSpan>,
     /// When the last result came that led here; none for the source.
@@ -68,18 +70,10 @@ pub(super) struct StageAnswer {
 }
 
 impl Inner {
-    /// Asks a stage, and says under which name it was asked, if it was.
-    pub(super) async fn ask_stage(
-        self: Arc<Self>,
-        asked: StageRequest,
-    ) -> (Option<RequestId>, Result<StageAnswer, InferError>) {
-        let receipt = Receipt::default();
-        let answer = self.run_stage(asked, receipt.clone()).await;
-        (receipt.id(), answer)
-    }
-
-    async fn run_stage(self: &Arc<Self>, asked: StageRequest, receipt: Receipt) -> Result<StageAnswer, InferError> {
-        let StageRequest { pipeline, stage, model, input, deadline, weight, context, span, fed_at, open } = asked;
+    /// Asks a stage.
+    pub(super) async fn ask_stage(self: Arc<Self>, asked: StageRequest) -> Result<StageAnswer, InferError> {
+        let StageRequest { pipeline, stage, model, input, deadline, weight, context, receipt, span, fed_at, open } =
+            asked;
         // A region may wait for a thread longer than it is of use.
         let made = tokio::time::timeout_at(deadline.into(), self.stage_input(&model, input)).await;
         let mut input = made.map_err(|_| InferError::Dropped(DropReason::QueueExpired))??;
@@ -107,7 +101,7 @@ impl Inner {
             span,
             kind,
         };
-        let mut guard = RequestGuard::accept(self, &request);
+        let mut guard = RequestGuard::accept(&self, &request);
         let mut end = guard.attempt(&target, &mut input, &[]).await;
         if end.may_run_elsewhere() {
             end = Box::pin(guard.fail_over(&target, &mut input)).await;
