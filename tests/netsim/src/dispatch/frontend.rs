@@ -1,7 +1,7 @@
 //! A frontend: sends requests, follows the leaders, announces requests again after a take-over, and takes the first
 //! answer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::pipelines::{Part, Pipelines};
 use super::{DEADLINE, DIAL_AGAIN_AFTER};
 use crate::cluster::{Cluster, DATA_PORT};
 
@@ -31,10 +32,71 @@ struct Waiting {
     subcluster: SubclusterId,
     until: Instant,
     in_peace: bool,
+    /// What it is of a request for the pipeline.
+    part: Option<Part>,
 }
 
 type Table = Rc<RefCell<BTreeMap<u64, Waiting>>>;
 type Links = Rc<RefCell<BTreeMap<SubclusterId, (Token, LinkSender<ToLeader>)>>>;
+
+/// Where requests are asked and wait.
+pub(super) struct Desk {
+    views: watch::Receiver<Arc<View>>,
+    table: Table,
+    links: Links,
+    /// Of the last request.
+    sequence: Cell<u64>,
+}
+
+impl Desk {
+    fn subclusters(&self) -> Vec<SubclusterId> {
+        self.views.borrow().subclusters.keys().copied().collect()
+    }
+
+    fn ask(&self, waiting: Waiting) -> u64 {
+        let sequence = self.sequence.get() + 1;
+        self.sequence.set(sequence);
+        let subcluster = waiting.subcluster;
+        self.table.borrow_mut().insert(sequence, waiting);
+        if let Some((token, link)) = self.links.borrow().get(&subcluster) {
+            // A link that has ended is replaced by one on which everything is asked again.
+            let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, 1)] });
+        }
+        sequence
+    }
+
+    /// Asks a stage of the pipeline; each is in a sub-cluster of its own.
+    pub(super) fn ask_stage(&self, stage: usize, until: Instant, part: Part) -> u64 {
+        let known = self.subclusters();
+        // Without any it waits in vain.
+        let subcluster = known.get(stage % known.len().max(1)).copied().unwrap_or_default();
+        self.ask(Waiting { subcluster, until, in_peace: false, part: Some(part) })
+    }
+
+    /// The request if it has no end, which it has from now on.
+    fn take(&self, sequence: u64) -> Option<Waiting> {
+        self.table.borrow_mut().remove(&sequence)
+    }
+
+    /// Takes a request back from its leader, too.
+    pub(super) fn withdraw(&self, sequence: u64) {
+        let Some(waiting) = self.take(sequence) else { return };
+        if let Some((_, link)) = self.links.borrow().get(&waiting.subcluster) {
+            let _ = link.send(ToLeader::Cancel { requests: vec![(sequence, 0)] });
+        }
+    }
+
+    /// Those whose deadline has passed.
+    fn over(&self, now: Instant) -> Vec<u64> {
+        let table = self.table.borrow();
+        table.iter().filter(|(_, waiting)| now > waiting.until).map(|(&sequence, _)| sequence).collect()
+    }
+
+    /// Stage requests of a run that wait.
+    pub(super) fn open_of(&self, run: u64) -> usize {
+        self.table.borrow().values().filter(|waiting| waiting.part.is_some_and(|part| part.is_of(run))).count()
+    }
+}
 
 /// Asks and waits until its host ends.
 pub(crate) async fn run(
@@ -47,8 +109,11 @@ pub(crate) async fn run(
     let net = cluster.links.net(name);
     let listener = cluster.links.listen(name, DATA_PORT).await?;
     let incoming = Incoming::new(listener, net.clone(), Port::new("frontend.data", &[Role::Backend], 256));
-    tokio::task::spawn_local(take_results(cluster.clone(), boot, incoming, Rc::clone(&table)));
-    tokio::task::spawn_local(ask(cluster.clone(), boot, views.clone(), Rc::clone(&table), Rc::clone(&links)));
+    let desk =
+        Desk { views: views.clone(), table: Rc::clone(&table), links: Rc::clone(&links), sequence: Cell::new(0) };
+    let (desk, pipelines) = (Rc::new(desk), Rc::new(RefCell::new(Pipelines::new(cluster.clone(), boot)?)));
+    tokio::task::spawn_local(take_results(cluster.clone(), boot, incoming, Rc::clone(&desk), Rc::clone(&pipelines)));
+    tokio::task::spawn_local(ask(cluster.clone(), boot, desk, pipelines));
     let mut followed: BTreeMap<SubclusterId, (Token, JoinSet<()>)> = BTreeMap::new();
     loop {
         let view = Arc::clone(&views.borrow_and_update());
@@ -106,38 +171,44 @@ fn header(sequence: u64, attempt: u32) -> RequestHeader {
     RequestHeader { sequence, model: 0, items: 1, budget, attempt, weight: 1000 }
 }
 
-async fn ask(cluster: Cluster, boot: BootId, views: watch::Receiver<Arc<View>>, table: Table, links: Links) {
+async fn ask(cluster: Cluster, boot: BootId, desk: Rc<Desk>, pipelines: Rc<RefCell<Pipelines>>) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(boot.get());
-    let mut sequence = 0;
     loop {
         sleep(Duration::from_millis(random.random_range(1..=PAUSE_MS_MAX))).await;
         let now = Instant::now();
-        table.borrow_mut().retain(|_, waiting| {
-            let over = now > waiting.until;
-            let mut ledger = cluster.ledger.borrow_mut();
-            ledger.dropped += u64::from(over);
-            ledger.dropped_in_peace += u64::from(over && waiting.in_peace);
-            !over
-        });
-        let known: Vec<_> = views.borrow().subclusters.keys().copied().collect();
+        for sequence in desk.over(now) {
+            // With one stage request that is over its siblings may be taken back.
+            let Some(waiting) = desk.take(sequence) else { continue };
+            match waiting.part {
+                Some(part) => pipelines.borrow_mut().expired(part, &desk),
+                None => {
+                    let mut ledger = cluster.ledger.borrow_mut();
+                    ledger.dropped += 1;
+                    ledger.dropped_in_peace += u64::from(waiting.in_peace);
+                }
+            }
+        }
+        pipelines.borrow_mut().tick(&desk);
+        let known = desk.subclusters();
         if known.is_empty() {
             continue;
         }
         let subcluster = known[random.random_range(0..known.len())];
-        sequence += 1;
         let in_peace = *cluster.peace.borrow();
-        table.borrow_mut().insert(sequence, Waiting { subcluster, until: now + DEADLINE, in_peace });
         cluster.ledger.borrow_mut().asked += 1;
-        if let Some((token, link)) = links.borrow().get(&subcluster) {
-            // A link that has ended is replaced by one on which everything is asked again.
-            let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, 1)] });
-        }
+        desk.ask(Waiting { subcluster, until: now + DEADLINE, in_peace, part: None });
     }
 }
 
-async fn take_results(cluster: Cluster, boot: BootId, mut incoming: Incoming, table: Table) {
+async fn take_results(
+    cluster: Cluster,
+    boot: BootId,
+    mut incoming: Incoming,
+    desk: Rc<Desk>,
+    pipelines: Rc<RefCell<Pipelines>>,
+) {
     while let Some(mut stream) = incoming.next().await {
-        let (cluster, table) = (cluster.clone(), Rc::clone(&table));
+        let (cluster, desk, pipelines) = (cluster.clone(), Rc::clone(&desk), Rc::clone(&pipelines));
         tokio::task::spawn_local(async move {
             let mut bytes = [0; 16];
             while stream.read_exact(&mut bytes).await.is_ok() {
@@ -145,10 +216,11 @@ async fn take_results(cluster: Cluster, boot: BootId, mut incoming: Incoming, ta
                 if u64::from_le_bytes(*meant) != boot.get() {
                     return;
                 }
-                let first = table.borrow_mut().remove(&u64::from_le_bytes(*sequence)).is_some();
-                let mut ledger = cluster.ledger.borrow_mut();
-                ledger.answered += u64::from(first);
-                ledger.again += u64::from(!first);
+                match desk.take(u64::from_le_bytes(*sequence)) {
+                    Some(Waiting { part: Some(part), .. }) => pipelines.borrow_mut().answered(part, &desk),
+                    Some(_) => cluster.ledger.borrow_mut().answered += 1,
+                    None => cluster.ledger.borrow_mut().again += 1,
+                }
             }
         });
     }

@@ -5,6 +5,7 @@
 pub(crate) mod frontend;
 pub(crate) mod gpus;
 pub(crate) mod leads;
+mod pipelines;
 
 use std::time::Duration;
 
