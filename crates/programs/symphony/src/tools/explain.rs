@@ -1,5 +1,5 @@
-//! `symphony explain`: the outcome of a request and its reasons, from the records of its sub-cluster's leader, or, if it
-//! is a pipeline's, from those of its frontend.
+//! `symphony explain`: the outcome of a request and its reasons, from the records of its sub-cluster's leader, or, if
+//! it is a pipeline's, from those of its frontend.
 
 use std::time::Duration;
 

@@ -93,7 +93,7 @@ pub(crate) async fn explanation(
 ) -> anyhow::Result<Option<PipelineExplanation>> {
     check_reachable(frontend)?;
     let request = request.to_string();
-    let told: Explained = get(client, frontend, "/api/explain", &[("request", &request)], "console").await?;
+    let told: Explained = get(client, frontend, "/api/explain", &[("request", request.as_str())], "console").await?;
     told.of(frontend)
 }
 

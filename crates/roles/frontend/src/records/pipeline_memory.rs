@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use symphony_explain::{PipelineExplanation, StageExplanation};
 use symphony_types::{Nanos, RequestId};
 
-/// Requests and stage requests that are remembered, of some 200 bytes each: 13 MB, and a minute of 200 requests per second
-/// with four stage requests each.
+/// Requests and stage requests that are remembered, of some 200 bytes each: 13 MB, and a minute of 200 requests per
+/// second with four stage requests each.
 const REMEMBERED_MAX: usize = 1 << 16;
 /// Stage requests that are remembered of one request: what came of a fan-out is alike.
 const STAGES_MAX: usize = 64;
