@@ -15,7 +15,7 @@ use symphony_types::{BootId, DropReason, Invariant, LatencyProfile, Nanos, Outco
 use tokio::time::Instant;
 
 use super::DEADLINE;
-use super::frontend::Desk;
+use super::desk::{Desk, Part};
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
@@ -27,19 +27,6 @@ const ROWS_MAX: u32 = 3;
 const BEGUN_EVERY: u32 = 2;
 /// One of so many of these pauses has a client go.
 const CANCELLED_EVERY: u32 = 8;
-
-/// A stage request: of which run, and which one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Part {
-    run: u64,
-    ask: AskId,
-}
-
-impl Part {
-    pub(super) const fn is_of(self, run: u64) -> bool {
-        self.run == run
-    }
-}
 
 /// A request that has no outcome.
 struct Hosted {

@@ -15,6 +15,7 @@ use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
 use symphony_types::Nanos;
 
+use crate::accounts::hop::Hop;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
@@ -61,24 +62,6 @@ struct Counted {
     ends: BTreeSet<StageEndLabels>,
     stages: BTreeSet<StageLabels>,
     edges: BTreeSet<EdgeLabels>,
-}
-
-/// From a result to the header of a request that it leads to.
-#[derive(Clone, Debug)]
-pub(crate) struct Hop {
-    result_at: Instant,
-    durations: Histogram,
-}
-
-impl Hop {
-    pub(crate) const fn since(result_at: Instant, durations: Histogram) -> Self {
-        Self { result_at, durations }
-    }
-
-    /// The header goes to a leader.
-    pub(crate) fn announced(&self) {
-        self.durations.observe(self.result_at.elapsed().as_secs_f64());
-    }
 }
 
 type HistogramFamily<L> = Family<L, Histogram, fn() -> Histogram>;

@@ -10,8 +10,9 @@ use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
 
 use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
-use crate::accounts::pipeline_counters::Hop;
+use crate::accounts::hop::Hop;
 use crate::clusters::live_pipeline::LivePipeline;
+use crate::clusters::routing::PROFILE_OFF_MAX;
 use crate::frontend::Inner;
 use crate::oip::{
     InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
@@ -21,9 +22,6 @@ use crate::records::{RecordKind, RequestRecord, RequestSpan};
 
 /// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = SLO_MAX;
-
-/// Profiles may say so many times as much as batches really take: leads learn that, and nothing is refused for it here.
-pub(crate) const PROFILE_OFF_MAX: u64 = 4;
 
 /// A request that is taken in, and where it goes first.
 pub(super) struct Admission {
