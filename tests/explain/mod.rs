@@ -104,7 +104,7 @@ fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
         let _ = cluster.cli(&["explain", &unknown]).ended_with(1).complains(&[
             &unknown,
             "no leader remembers",
-            "symphony_stages",
+            "nor does its frontend",
         ]);
         let _ = cluster.cli(&["explain", "--batch", "nobody"]).ended_with(1).complains(&["there is no model `nobody`"]);
         let _ = cluster.cli(&["explain", "seventeen"]).ended_with(2).complains(&["`seventeen` is no request id"]);

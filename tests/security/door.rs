@@ -188,6 +188,7 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
                 ("/", [401, 403, 200, 200]),
                 ("/api/console", [401, 403, 403, 200]),
                 ("/api/history", [401, 403, 403, 200]),
+                ("/api/explain?request=f1/2/3", [401, 403, 403, 200]),
                 ("/metrics", [200, 200, 200, 200]),
                 ("/health/live", [200, 200, 200, 200]),
             ] {

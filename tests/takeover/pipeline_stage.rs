@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde_json::{Value, json};
 use symphony_executor::item_checksum;
 use symphony_protocol::control as pb;
@@ -196,6 +197,18 @@ fn a_dead_leader_of_a_stage_loses_and_doubles_nothing() {
         let led_to = "symphony_frontend_pipeline_edge_requests_total{pipeline=\"both\",from=\"detect\",to=\"read\"}";
         assert!(metrics.contains(led_to), "{metrics}");
         wait_until("another answer", SOON, || answered(cluster)).unwrap();
+
+        phase("its frontend explains one, which no leader knows");
+        let explained = wait_until("a request that was accepted", SOON, || {
+            let reply = cluster.block_on(async { cluster.rest().infer("both", &body(1.0)).await })?;
+            let id = reply.request_id.context("it was refused")?;
+            Ok(cluster.cli(&["explain", &id]).ended_with(0).out)
+        });
+        let explained = explained.unwrap();
+        assert!(
+            explained.contains("for pipeline both@1: ") && explained.contains("stage     detect: f"),
+            "{explained}"
+        );
         let _ = cluster.cli(&["pipeline", "unload", "both"]).ended_with(0);
     });
 }

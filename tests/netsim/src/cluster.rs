@@ -83,6 +83,8 @@ pub(crate) struct Cluster {
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Whether the admins go on asking.
     pub(crate) asking: Rc<RefCell<bool>>,
+    /// Whether the frontend has requests for a pipeline.
+    pub(crate) pipelines: Rc<RefCell<bool>>,
     /// Whether nothing is wrong, so that every request has to be answered.
     pub(crate) peace: Rc<RefCell<bool>>,
 }
@@ -106,6 +108,7 @@ impl Cluster {
             hung: Rc::default(),
             ledger: Rc::default(),
             asking: Rc::new(RefCell::new(true)),
+            pipelines: Rc::default(),
             peace: Rc::default(),
         }
     }

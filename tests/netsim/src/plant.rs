@@ -34,6 +34,8 @@ pub(crate) enum Plant {
     FoundsUnasked,
     /// Replicas with an empty disk join a group by the word of anyone who has a log.
     JoinsUnasked,
+    /// Frontends leave the stage requests of a pipeline's request with the leaders when it ends.
+    WithdrawsForgotten,
 }
 
 impl Plant {
@@ -45,7 +47,7 @@ impl Plant {
     /// Plants what lies in the production code; the rest is looked at where it belongs.
     fn apply(self) {
         match self {
-            Self::LyingDisks | Self::StaleTokens | Self::HangsUnreported => {}
+            Self::LyingDisks | Self::StaleTokens | Self::HangsUnreported | Self::WithdrawsForgotten => {}
             Self::SilentForever => plant(Bug::SilentForever),
             Self::VotesNotSynced => plant(Bug::VotesNotSynced),
             Self::NoQuorumGate => plant(Bug::NoQuorumGate),

@@ -8,11 +8,13 @@ use symphony_history::End;
 
 use crate::cluster::HOSTS;
 use crate::faults::Faults;
-use crate::plant::Plants;
+use crate::plant::{Plant, Plants};
 use crate::simulation::Simulation;
 
 /// Simulated seconds of trouble if nothing else is asked for.
 pub(crate) const TROUBLE_S: u64 = 20;
+/// One of so many seeds has requests for a pipeline among the others.
+const PIPELINES_EVERY: u64 = 3;
 /// The beginning without trouble.
 const QUIET: Duration = Duration::from_secs(2);
 /// Once the cluster serves, how long links may take to open before every request has to be answered.
@@ -30,7 +32,9 @@ pub(crate) fn run(
     log: Option<tracing::Level>,
 ) -> ExitCode {
     let planted = plants.words();
+    let has_pipelines = seed.is_multiple_of(PIPELINES_EVERY) || plants.has(Plant::WithdrawsForgotten);
     let mut simulation = Simulation::new(seed, plants);
+    *simulation.cluster.pipelines.borrow_mut() = has_pipelines;
     if let Some(level) = log {
         tracing_subscriber::fmt()
             .with_max_level(level)

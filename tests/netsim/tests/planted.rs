@@ -103,6 +103,11 @@ fn an_empty_disk_that_joins_by_the_word_of_one_that_was_left_behind() {
     found(&["story", "lagging-survivor", "--seed", "2", "--plant", "joins-unasked"], "founding: ");
 }
 
+#[test]
+fn frontends_that_leave_stage_requests_behind() {
+    found_by_seeds("withdraws-forgotten", "1", "P1: ");
+}
+
 /// Over a copy from between two boots either sign is enough by itself.
 #[test]
 fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {

@@ -4,6 +4,7 @@
 mod explainer;
 mod explanation;
 mod flight_recorder;
+mod pipeline;
 mod question;
 mod records;
 mod ring;
@@ -12,5 +13,6 @@ mod words;
 pub use explainer::{Explainer, Names, PolicyRules, Since};
 pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, Window};
 pub use flight_recorder::{Finding, FlightRecorder, RecorderLimits};
+pub use pipeline::{PipelineExplanation, StageExplanation};
 pub use question::{LAST_BATCHES_MAX, Question};
 pub use records::{BatchEnd, BatchRecord, DropRecord};

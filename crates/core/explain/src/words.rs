@@ -13,7 +13,7 @@ impl fmt::Display for At {
     }
 }
 
-fn plural(count: u32, what: &str) -> String {
+pub(crate) fn plural(count: u32, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
@@ -22,7 +22,7 @@ fn of_kind(name: &str, kind: Option<&str>) -> String {
 }
 
 /// A label and its text.
-fn line(f: &mut fmt::Formatter<'_>, label: &str, text: fmt::Arguments<'_>) -> fmt::Result {
+pub(crate) fn line(f: &mut fmt::Formatter<'_>, label: &str, text: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "  {label:<10}{text}")
 }
 

@@ -63,7 +63,7 @@ impl ConsoleQuestion {
 pub type ConsoleAnswer = Pin<Box<dyn Future<Output = Result<Bytes, PageRefusal>> + Send>>;
 
 /// An argument that must be there.
-fn argument(uri: &Uri, name: &str) -> Result<String, PageRefusal> {
+pub(crate) fn argument(uri: &Uri, name: &str) -> Result<String, PageRefusal> {
     let missing = || PageRefusal::bad_request(format!("{}: expected ?{name}=…", uri.path()));
     optional(uri, name)?.filter(|value| !value.is_empty()).ok_or_else(missing)
 }

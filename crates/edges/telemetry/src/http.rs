@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::serve::{IncomingStream, Listener};
 use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls};
+use symphony_types::RequestId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
@@ -108,6 +109,7 @@ impl History {
         Ok(answer)
     }
 }
+type Explain = dyn Fn(RequestId) -> serde_json::Value + Send + Sync;
 type Console = dyn Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync;
 
 /// What a process shows on its metrics port.
@@ -117,6 +119,7 @@ pub struct Surface {
     ready: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     view: Arc<dyn Fn() -> serde_json::Value + Send + Sync>,
     history: Option<Arc<History>>,
+    explain: Option<Arc<Explain>>,
     console: Option<Arc<Console>>,
     guard: Option<PageGuard>,
     hosts: PageHosts,
@@ -132,6 +135,7 @@ impl Surface {
             ready: Arc::new(|| Ok(())),
             view: Arc::new(|| serde_json::json!({})),
             history: None,
+            explain: None,
             console: None,
             guard: None,
             hosts: PageHosts::default(),
@@ -182,6 +186,13 @@ impl Surface {
         self
     }
 
+    /// What `/api/explain` answers of a request for a pipeline.
+    #[must_use]
+    pub fn with_explain(mut self, explain: impl Fn(RequestId) -> serde_json::Value + Send + Sync + 'static) -> Self {
+        self.explain = Some(Arc::new(explain));
+        self
+    }
+
     /// Who answers what the console asks about the whole cluster. Without it the console says that this process knows
     /// of none.
     #[must_use]
@@ -204,7 +215,8 @@ pub fn router(surface: Surface) -> Router {
         .route("/health/live", get(async || "live\n"))
         .route("/health/ready", get(ready))
         .route("/api/view", get(view))
-        .route("/api/history", get(history));
+        .route("/api/history", get(history))
+        .route("/api/explain", get(explain));
     for (path, content_type, content) in console::FILES {
         let file = move |State(surface): State<Surface>, request: Request| async move {
             match surface.check_caller(&request, Page::Files) {
@@ -308,6 +320,24 @@ async fn history(State(surface): State<Surface>, request: Request) -> Response {
         Err(refused) => Err(refused),
     };
     told.map_or_else(IntoResponse::into_response, console::json)
+}
+
+async fn explain(State(surface): State<Surface>, request: Request) -> Response {
+    let asked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
+        let words = "only frontends remember requests for pipelines";
+        let explain = surface.explain.clone().ok_or_else(|| PageRefusal::not_found(words.into()))?;
+        let id = console::argument(request.uri(), "request")?.parse::<RequestId>();
+        Ok((explain, id.map_err(|error| PageRefusal::bad_request(error.to_string()))?))
+    });
+    let (explain, id) = match asked {
+        Ok(asked) => asked,
+        Err(refused) => return refused.into_response(),
+    };
+    // Beside the threads that serve.
+    match tokio::task::spawn_blocking(move || Bytes::from(explain(id).to_string())).await {
+        Ok(told) => console::json(told),
+        Err(error) => PageRefusal::unavailable(error.to_string()).into_response(),
+    }
 }
 
 async fn answer(State(surface): State<Surface>, request: Request) -> Response {

@@ -27,7 +27,7 @@ pub enum Page {
     View,
     /// The files of the console, which tell nothing by themselves.
     Files,
-    /// `/api/console…` and `/api/history`: the whole cluster, and single requests of everybody.
+    /// `/api/console…`, `/api/history` and `/api/explain`: the whole cluster, and single requests of everybody.
     Cluster,
 }
 

@@ -82,6 +82,8 @@ async fn a_process_shows_metrics_health_view_and_console_and_stops_when_told() {
     assert!(head.starts_with("HTTP/1.1 404") && words.contains("belongs to no cluster"), "{head} {words}");
     let (head, words) = get(port, "/api/history").await;
     assert!(head.starts_with("HTTP/1.1 404") && words.contains("only frontends"), "{head} {words}");
+    let (head, words) = get(port, "/api/explain?request=f1/2/3").await;
+    assert!(head.starts_with("HTTP/1.1 404") && words.contains("only frontends"), "{head} {words}");
     assert!(get(port, "/nothing").await.0.starts_with("HTTP/1.1 404"));
 
     // Phase 4: it stops when told.
@@ -101,6 +103,7 @@ async fn a_page_that_has_its_own_name_lead_here_gets_no_answer_without_a_key() {
         let surface = Surface::new(Registry::new("scheduler")).with_hosts(["console.example".to_owned()]);
         surface
             .with_history(|_| serde_json::json!({}))
+            .with_explain(|_| serde_json::json!({}))
             .with_console(|_| Box::pin(async { Ok(axum::body::Bytes::from_static(b"{}")) }))
     };
     let open = serving(surface()).await;
@@ -135,6 +138,7 @@ async fn what_the_console_asks_is_answered_to_those_who_may_see_it() {
     let surface = Surface::new(Registry::new("frontend"))
         .with_guard(guard)
         .with_history(|model| serde_json::json!({ "of": model }))
+        .with_explain(|request| serde_json::json!({ "explained": request.to_string() }))
         .with_console(|question| {
             Box::pin(async move {
                 match question {
@@ -154,6 +158,7 @@ async fn what_the_console_asks_is_answered_to_those_who_may_see_it() {
         ("/api/console/model?name=a%2Fb", r#"{"asked":"Model('a/b')"}"#),
         ("/api/history", r#"{"of":null}"#),
         ("/api/history?model=m", r#"{"of":"m"}"#),
+        ("/api/explain?request=f1/2/3", r#"{"explained":"f1/2/3"}"#),
     ] {
         let (head, body) = get(port, path).await;
         assert!(head.starts_with("HTTP/1.1 200") && head.contains("no-store"), "{path}: {head}");
@@ -161,10 +166,12 @@ async fn what_the_console_asks_is_answered_to_those_who_may_see_it() {
     }
     let (head, body) = get(port, "/api/console/explain?request=f1/2/3").await;
     assert!(head.starts_with("HTTP/1.1 404") && body.contains("no f1/2/3"), "{head} {body}");
-    assert!(get(port, "/api/console/model").await.0.starts_with("HTTP/1.1 400"));
+    for bad in ["/api/console/model", "/api/explain", "/api/explain?request=seventeen"] {
+        assert!(get(port, bad).await.0.starts_with("HTTP/1.1 400"), "{bad}");
+    }
 
     // A stranger sees nothing of it, not even the page.
-    for path in ["/", "/console.js", "/api/console", "/api/history", "/api/console/explain?request=f1/2/3"] {
+    for path in ["/", "/console.js", "/api/console", "/api/history", "/api/explain?request=f1/2/3"] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: elsewhere\r\nconnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();

@@ -189,6 +189,7 @@ mod tests {
                 shared: None,
                 read: false,
                 is_stage: false,
+                hop: None,
                 deadline: Instant::now(),
                 withheld: false,
                 announced: Token::default(),

@@ -13,7 +13,7 @@ use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::{Traffic, View};
 use symphony_telemetry::{Registry, Traces};
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
-use symphony_types::{BootId, FrontendId};
+use symphony_types::{BootId, FrontendId, RequestId};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -34,6 +34,7 @@ use crate::oip::limits::image_limits;
 use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
 use crate::records::Records;
+use crate::records::pipeline_memory::PipelineMemory;
 use crate::repository::repository_desk::{RepositoryAccess, RepositoryDesk};
 
 /// How long the cluster may take to agree that this frontend leaves.
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     /// Shared memory that clients have registered; none where they may not.
     pub(crate) shared_regions: Option<SharedRegions>,
     pub(crate) records: Records,
+    pub(crate) pipeline_memory: PipelineMemory,
     /// In the order of the configuration.
     pub(crate) slots: Vec<ClusterSlot>,
     /// Which cluster is home to which model; none without a federation.
@@ -188,6 +190,7 @@ impl Frontend {
             ledger: Arc::clone(&ledger),
             statistics: Statistics::new(registry),
             records: Records::new(config.access_log, registry),
+            pipeline_memory: PipelineMemory::default(),
             shared_regions: config.shared_memory.then(SharedRegions::default),
             decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
             slots,
@@ -245,6 +248,14 @@ impl Frontend {
         // Whoever asks shall see that it is this process that answers.
         told["boot"] = self.inner.boot.get().into();
         told
+    }
+
+    /// What became of a request for a pipeline that this frontend ran, as `/api/explain` shows it; null if it does not
+    /// remember it.
+    #[must_use]
+    pub fn explain_json(&self, request: RequestId) -> serde_json::Value {
+        let explanation = self.inner.pipeline_memory.explain(request);
+        serde_json::json!({ "boot": self.inner.boot.get(), "explanation": explanation })
     }
 
     /// Sends traces of requests from now on. To be called once.

@@ -277,7 +277,7 @@ pub const STAGE_DURATION: MetricName = MetricName {
 /// Between two stages.
 pub const PIPELINE_HOP: MetricName = MetricName {
     name: "symphony_frontend_pipeline_hop_seconds",
-    help: "Time from a stage's result to a request of the next stage, with the cutting of regions",
+    help: "Time from a stage's result to the header of the next stage's request on its way to a leader, with the cutting of regions and the decoding of pictures",
     kind: Kind::Histogram,
     unit: Unit::Seconds,
     labels: &["pipeline"],

@@ -83,6 +83,8 @@ pub(crate) struct ExplainArgs {
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub(crate) output: Output,
     #[command(flatten)]
+    pub(crate) public: PublicArgs,
+    #[command(flatten)]
     pub(crate) cluster: ClusterArgs,
 }
 

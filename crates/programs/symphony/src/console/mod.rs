@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use symphony_explain::PipelineExplanation;
 use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
@@ -32,7 +33,7 @@ use symphony_types::{ModelId, RequestId};
 use self::answers::{Answers, FRESH};
 use self::asking::ask_by;
 use crate::tools::explain;
-use crate::tools::frontend_page::{self, PageClient};
+use crate::tools::frontend_page::{self, Explained, PageClient};
 use crate::top::{Sample, Window};
 
 /// How long the leader of the control group has to answer; then any replica is asked.
@@ -61,7 +62,13 @@ pub(crate) struct Me {
     pub(crate) note: Option<String>,
 }
 
-type OwnHistory = dyn Fn(Option<&str>) -> Value + Send + Sync;
+/// What a frontend knows of its own requests: it needs no key to ask itself.
+pub(crate) struct Own {
+    /// Its last hour, as its `/api/history` shows it.
+    pub(crate) history: Box<dyn Fn(Option<&str>) -> Value + Send + Sync>,
+    /// What became of a request for a pipeline, as its `/api/explain` shows it.
+    pub(crate) explain: Box<dyn Fn(RequestId) -> Value + Send + Sync>,
+}
 
 /// Answers what the console asks.
 #[derive(Clone)]
@@ -74,8 +81,8 @@ struct Inner {
     http: PageClient,
     /// The newest view that this process has.
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
-    /// The history of this process, if it is a frontend: it needs no key to ask itself.
-    own: Option<Arc<OwnHistory>>,
+    /// None if this process is no frontend.
+    own: Option<Arc<Own>>,
     /// The last look: those who ask different things within a second share it.
     looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
     window: Mutex<(Option<Duration>, Window)>,
@@ -109,7 +116,7 @@ impl Console {
         Ok(Self::with_own(me, net, control, newest, None, frontend_page::client_of_process()?))
     }
 
-    /// The same for a frontend with this history of its own.
+    /// The same for a frontend.
     ///
     /// # Errors
     /// As [`Console::new`].
@@ -118,7 +125,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: impl Fn(Option<&str>) -> Value + Send + Sync + 'static,
+        own: Own,
     ) -> anyhow::Result<Self> {
         Ok(Self::with_own(me, net, control, newest, Some(Arc::new(own)), frontend_page::client_of_process()?))
     }
@@ -128,7 +135,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: Option<Arc<OwnHistory>>,
+        own: Option<Arc<Own>>,
         http: PageClient,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -228,7 +235,9 @@ impl Inner {
                 Some(own) if self.me.name == frontend.name => {
                     let (own, model) = (Arc::clone(own), model.map(str::to_owned));
                     // Beside the threads that serve.
-                    let told = tokio::task::spawn_blocking(move || serde_json::from_value::<T>(own(model.as_deref())));
+                    let told = tokio::task::spawn_blocking(move || {
+                        serde_json::from_value::<T>((own.history)(model.as_deref()))
+                    });
                     told.await.map_err(anyhow::Error::new).and_then(|told| told.map_err(anyhow::Error::new))
                 }
                 _ => frontend_page::history(&self.http, &frontend, model).await,
@@ -341,14 +350,42 @@ impl Inner {
         let turn = self.explaining.acquire().await;
         let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
-        let (told, silent) = explain::ask_all(&self.net, &look.view, Question::Request(asked), BATCHES_WITHIN).await;
+        let asked = Question::Request(asked);
+        let (told, mut silent) = explain::ask_all(&self.net, &look.view, asked, BATCHES_WITHIN).await;
         if told.is_empty() {
+            match explain::of_pipeline(&look.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
+                Ok(Some(explanation)) => {
+                    let texts = [explanation.to_string()];
+                    return Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": look.notes }));
+                }
+                Ok(None) => {}
+                Err(unanswered) => silent.push(unanswered),
+            }
             return Err(PageRefusal::not_found(explain::unknown(&format!("request {id}"), &silent)));
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
         let notes: Vec<_> = look.notes.into_iter().chain(silent).collect();
         let texts: Vec<_> = told.into_iter().map(|explanation| explanation.text).collect();
         Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": notes }))
+    }
+}
+
+impl Inner {
+    /// Asks a frontend, or this process if it is that one.
+    async fn explain_pipeline(
+        &self,
+        frontend: FrontendView,
+        id: RequestId,
+    ) -> anyhow::Result<Option<PipelineExplanation>> {
+        match &self.own {
+            Some(own) if self.me.name == frontend.name => {
+                let own = Arc::clone(own);
+                // Beside the threads that serve.
+                let told = tokio::task::spawn_blocking(move || serde_json::from_value::<Explained>((own.explain)(id)));
+                told.await??.of(&frontend)
+            }
+            _ => frontend_page::explanation(&self.http, &frontend, id).await,
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
 };
 use crate::cli::NodeArgs;
-use crate::console::{Console, Me};
+use crate::console::{Console, Me, Own};
 use crate::exit::bad_input;
 
 /// The extra time for the last answers to reach their clients.
@@ -69,6 +69,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let serving_rest = tokio::spawn(serve_rest(router, rest, tls.clone(), limits, stop.clone().cancelled_owned()));
 
     let (ready, shown, counted, name) = (frontend.clone(), frontend.clone(), frontend.clone(), own.name.clone());
+    let explaining = frontend.clone();
     let mut surface = Surface::new(registry)
         .with_hosts(page_hosts(&config, own))
         .with_tls(tls)
@@ -87,6 +88,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             page
         })
         .with_history(move |model| counted.history_json(model))
+        .with_explain(move |request| explaining.explain_json(request))
         .with_console(move |question| console.answer(question));
     if let Some(tenants) = &tenants {
         surface = surface.with_guard(tenants.page_guard(own.metrics_need_key));
@@ -130,8 +132,12 @@ fn console(
     note: Option<String>,
 ) -> anyhow::Result<Console> {
     let me = Me { role: "frontend", name: own.name.clone(), note };
-    let (shown, counted) = (frontend.clone(), frontend.clone());
-    Console::of_frontend(me, net, control, move || shown.view(), move |model| counted.history_json(model))
+    let (shown, counted, explaining) = (frontend.clone(), frontend.clone(), frontend.clone());
+    let own = Own {
+        history: Box::new(move |model| counted.history_json(model)),
+        explain: Box::new(move |request| explaining.explain_json(request)),
+    };
+    Console::of_frontend(me, net, control, move || shown.view(), own)
 }
 
 /// The console of a frontend of a federation, which shows the first cluster.

@@ -1,17 +1,20 @@
-//! `symphony explain`: the outcome of a request and its reasons, from the records of its sub-cluster's leader.
+//! `symphony explain`: the outcome of a request and its reasons, from the records of its sub-cluster's leader, or, if
+//! it is a pipeline's, from those of its frontend.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures::future::join_all;
+use symphony_explain::PipelineExplanation;
 use symphony_net::Net;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::control::explain_request::Question;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{FrontendView, View};
 use symphony_transport::ControlClient;
 use symphony_types::RequestId;
 
+use super::frontend_page;
 use crate::cli::{ExplainArgs, Output};
 use crate::exit::bad_input;
 
@@ -36,7 +39,16 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         }
         (None, None) => return Err(bad_input("expected a request, or --batch MODEL")),
     };
-    let (explanations, silent) = ask_all(&net, &view, question, WITHIN).await;
+    let (explanations, mut silent) = ask_all(&net, &view, question, WITHIN).await;
+    if let Some(id) = request.filter(|_| explanations.is_empty()) {
+        let pages = frontend_page::client(args.public.access(&args.cluster)?)?;
+        let ask = |frontend: FrontendView| async move { frontend_page::explanation(&pages, &frontend, id).await };
+        match of_pipeline(&view, id, ask).await {
+            Ok(Some(explanation)) => return show_pipeline(&explanation, args.output),
+            Ok(None) => {}
+            Err(unanswered) => silent.push(unanswered),
+        }
+    }
     if explanations.is_empty() {
         bail!(unknown(&what, &silent));
     }
@@ -53,6 +65,28 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
             let parsed: Vec<serde_json::Value> = parsed.collect::<Result<_, _>>()?;
             println!("{}", serde_json::to_string_pretty(&parsed)?);
         }
+    }
+    Ok(())
+}
+
+/// What the frontend that ran a request for a pipeline remembers of it, as `ask` gets it; or the frontend that did not
+/// answer, and why.
+pub(crate) async fn of_pipeline<F: Future<Output = anyhow::Result<Option<PipelineExplanation>>>>(
+    view: &View,
+    id: RequestId,
+    ask: impl FnOnce(FrontendView) -> F,
+) -> Result<Option<PipelineExplanation>, (String, String)> {
+    let Some(frontend) = view.frontends.get(&id.frontend).filter(|frontend| frontend.boot == id.boot) else {
+        return Ok(None);
+    };
+    let name = format!("frontend {}", frontend.name);
+    ask(frontend.clone()).await.map_err(|error| (name, format!("{error:#}")))
+}
+
+fn show_pipeline(explanation: &PipelineExplanation, output: Output) -> anyhow::Result<()> {
+    match output {
+        Output::Table => print!("{explanation}"),
+        Output::Json => println!("{}", serde_json::to_string_pretty(&[explanation])?),
     }
     Ok(())
 }
@@ -101,8 +135,7 @@ pub(crate) fn unknown(what: &str, silent: &Silent) -> String {
          last 262144 requests in batches and 32768 drops; a new leader begins with nothing)"
     );
     if what.starts_with("request") {
-        message
-            .push_str(", or it is a pipeline's: ask for its stage requests, which its answer names (symphony_stages)");
+        message.push_str(", nor does its frontend as a pipeline's (it keeps its last 65536 with their stage requests)");
     }
     for (addr, error) in silent {
         message.push_str(&format!("; {addr} did not answer: {error}"));

@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use symphony_config::Address;
+use symphony_explain::PipelineExplanation;
 use symphony_load::Access;
 use symphony_protocol::view::FrontendView;
 use symphony_telemetry::history::Counted;
+use symphony_types::RequestId;
 
 use super::public_access;
 
@@ -72,16 +75,52 @@ pub(crate) async fn history<T: DeserializeOwned + Counted>(
     frontend: &FrontendView,
     model: Option<&str>,
 ) -> anyhow::Result<T> {
-    // Each host has a loopback of its own, and whoever listens there would get the key.
+    check_reachable(frontend)?;
+    let arguments: Vec<_> = model.map(|model| ("model", model)).into_iter().collect();
+    let told: T = get(client, frontend, "/api/history", &arguments, "console").await?;
+    ensure!(told.boot() == frontend.boot.get(), "another process answers there, or it has just begun anew");
+    Ok(told)
+}
+
+/// What became of a request for a pipeline; none if the frontend does not remember it.
+///
+/// # Errors
+/// As [`history`].
+pub(crate) async fn explanation(
+    client: &PageClient,
+    frontend: &FrontendView,
+    request: RequestId,
+) -> anyhow::Result<Option<PipelineExplanation>> {
+    check_reachable(frontend)?;
+    let request = request.to_string();
+    let told: Explained = get(client, frontend, "/api/explain", &[("request", request.as_str())], "console").await?;
+    told.of(frontend)
+}
+
+/// What `/api/explain` answers.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Explained {
+    boot: u64,
+    explanation: Option<PipelineExplanation>,
+}
+
+impl Explained {
+    /// # Errors
+    /// If another process than this frontend says it.
+    pub(crate) fn of(self, frontend: &FrontendView) -> anyhow::Result<Option<PipelineExplanation>> {
+        ensure!(self.boot == frontend.boot.get(), "another process answers there, or it has just begun anew");
+        Ok(self.explanation)
+    }
+}
+
+/// Each host has a loopback of its own, and whoever listens there would get the key.
+fn check_reachable(frontend: &FrontendView) -> anyhow::Result<()> {
     let is_loopback = |addr: &str| addr.parse().is_ok_and(|addr: Address| addr.is_loopback());
     ensure!(
         !is_loopback(&frontend.console_addr) || is_loopback(&frontend.data_addr),
         "its frontend.metrics is on the loopback of its host, so it is not asked; expected an address for the cluster"
     );
-    let arguments: Vec<_> = model.map(|model| ("model", model)).into_iter().collect();
-    let told: T = get(client, frontend, "/api/history", &arguments, "console").await?;
-    ensure!(told.boot() == frontend.boot.get(), "another process answers there, or it has just begun anew");
-    Ok(told)
+    Ok(())
 }
 
 async fn get<T: DeserializeOwned>(
@@ -144,5 +183,18 @@ mod tests {
         answering.await.unwrap();
         let far = history::<Overview>(&client, &frontend("10.0.0.1:1", 7), None).await.unwrap_err();
         assert!(far.to_string().contains("on the loopback of its host"), "{far}");
+        let far = explanation(&client, &frontend("10.0.0.1:1", 7), RequestId::default()).await.unwrap_err();
+        assert!(far.to_string().contains("on the loopback of its host"), "{far}");
+    }
+
+    #[test]
+    fn an_explanation_is_that_of_the_frontend_that_was_asked() {
+        let frontend = FrontendView { boot: BootId::new(7), ..FrontendView::default() };
+        let said = |text: &str| serde_json::from_str::<Explained>(text).unwrap().of(&frontend);
+        assert_eq!(said(r#"{"boot":7,"explanation":null}"#).unwrap(), None);
+        let told = said(r#"{"boot":7,"explanation":{"pipeline":"canvas@1","later":1}}"#).unwrap().unwrap();
+        assert_eq!(told.pipeline, "canvas@1");
+        let other = said(r#"{"boot":8,"explanation":null}"#).unwrap_err();
+        assert!(other.to_string().contains("another process"), "{other}");
     }
 }

@@ -1,6 +1,7 @@
 //! What is counted of requests, and the metrics that show it.
 
 pub(crate) mod collectors;
+pub(crate) mod hop;
 pub(crate) mod ledger;
 pub(crate) mod pipeline_counters;
 pub(crate) mod rates;

@@ -15,6 +15,7 @@ use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
 use symphony_types::Nanos;
 
+use crate::accounts::hop::Hop;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
@@ -144,14 +145,16 @@ impl PipelineCounters {
         });
     }
 
-    /// From a result to a request of the next stage.
-    pub(crate) fn hop(&self, pipeline: &LivePipeline, took: Duration) {
-        let labels = PipelineLabels { pipeline: pipeline.declaration.name.clone() };
-        self.hops.get_or_create(&labels).observe(took.as_secs_f64());
+    /// A request of the next stage is there. Budgets are split by the time until now; the histogram also has what comes
+    /// until a leader hears of it, which is long where there is none.
+    pub(crate) fn hop(&self, pipeline: &LivePipeline, result_at: Instant, now: Instant) -> Hop {
+        let took = now.saturating_duration_since(result_at);
         self.with(pipeline, |counted| {
             counted.counts.hops += Nanos::from(took);
             counted.counts.hop_count += 1;
         });
+        let labels = PipelineLabels { pipeline: pipeline.declaration.name.clone() };
+        Hop::since(result_at, self.hops.get_or_create_owned(&labels))
     }
 
     /// A stage request has ended; `took` if it was answered.

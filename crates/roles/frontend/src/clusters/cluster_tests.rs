@@ -43,6 +43,7 @@ fn submit(cluster: &Arc<Cluster>, withheld: bool) -> (u64, oneshot::Receiver<End
         panics: 0,
         read: false,
         is_stage: false,
+        hop: None,
         waiter,
     };
     (cluster.submit(pending).1, ending)

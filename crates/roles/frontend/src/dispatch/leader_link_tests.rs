@@ -107,6 +107,7 @@ impl Scene {
             panics: 0,
             read: false,
             is_stage: false,
+            hop: None,
             waiter,
         });
         self.commands.send(LeaderCommand::Announce(sequence)).unwrap();

@@ -166,6 +166,7 @@ mod tests {
                 panics: 0,
                 read: false,
                 is_stage: false,
+                hop: None,
                 waiter,
             });
             (sequence, ending)

@@ -1,8 +1,10 @@
 //! What is written down of single requests, if anybody asked for it: lines of the access log, and traces. Both are made
-//! at a request's outcome, of what is known then; nothing is recorded on its way.
+//! at a request's outcome, of what is known then; nothing is recorded on its way. What became of the last requests for
+//! pipelines is always remembered.
 
 mod access_log;
 mod batch_spans;
+pub(crate) mod pipeline_memory;
 mod request_record;
 mod request_spans;
 
@@ -10,12 +12,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use symphony_quotas::TokenBucket;
-use symphony_telemetry::{Registry, TraceContext, Traces};
+use symphony_telemetry::{Registry, SpanIds, TraceContext, Traces};
 use symphony_types::{Nanos, Time};
 
 use access_log::AccessLog;
 use batch_spans::BatchSpans;
-pub(crate) use request_record::{Ran, RequestRecord};
+pub(crate) use request_record::{Ran, RecordKind, RequestRecord};
 
 /// How long the last lines of the access log may take.
 const LINES_WRITTEN_WITHIN: Duration = Duration::from_millis(500);
@@ -81,7 +83,7 @@ impl Records {
 
     /// A request has its outcome.
     pub(crate) fn ended(&self, record: &RequestRecord<'_>) {
-        if let Some(access) = &self.access {
+        if let Some(access) = self.access.as_ref().filter(|_| !matches!(record.kind, RecordKind::Stage(_))) {
             access.write(record);
         }
         if let (Some(Traced { traces, batches, .. }), Some(span)) = (self.traces.get(), record.span) {
@@ -106,6 +108,14 @@ impl Records {
 pub(crate) struct RequestSpan {
     pub(crate) context: TraceContext,
     pub(crate) parent: Option<u64>,
+}
+
+impl RequestSpan {
+    /// A new span under it.
+    pub(crate) fn below(&self) -> Self {
+        let SpanIds { span, .. } = Traces::span_of(self.context.trace);
+        Self { context: TraceContext { span, ..self.context }, parent: Some(self.context.span) }
+    }
 }
 
 #[cfg(test)]

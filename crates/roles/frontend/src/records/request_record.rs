@@ -8,9 +8,21 @@ use symphony_types::{BackendId, Nanos, RequestId};
 use super::RequestSpan;
 use crate::oip::RequestContext;
 
+/// What a request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RecordKind<'a> {
+    /// A client's, for a model.
+    Model,
+    /// A client's, for a pipeline.
+    Pipeline,
+    /// A pipeline's, for this stage: no request of its own, so it has a span and no line.
+    Stage(&'a str),
+}
+
 /// A request at its outcome, or one that was refused.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestRecord<'a> {
+    pub(crate) kind: RecordKind<'a>,
     /// Under which name it was accepted; none if it was not.
     pub(crate) request: Option<RequestId>,
     pub(crate) context: &'a RequestContext,

@@ -5,6 +5,8 @@
 //!         decode ├ queue ├ transfer ├ window ├ execution ─ link ▶ batch ├ reply
 //! ```
 //!
+//! A request for a pipeline has a span `stage` for each stage request instead, which has the steps from `queue` on.
+//!
 //! Times at the backend are counted back from when the result came, as if it had taken no time: `reply` is that much
 //! too long, and what is before it too late.
 
@@ -12,18 +14,19 @@ use std::time::Instant;
 
 use symphony_telemetry::{FinishedSpan, SpanIds, Traces};
 
-use super::request_record::RequestRecord;
+use super::request_record::{RecordKind, RequestRecord};
 use super::{RequestSpan, batch_spans};
 
 pub(super) fn of(record: &RequestRecord<'_>, span: RequestSpan) -> Vec<FinishedSpan> {
     let RequestSpan { context, parent } = span;
     let whole = SpanIds { trace: context.trace, span: context.span };
+    let is_stage = matches!(record.kind, RecordKind::Stage(_));
     let failed = matches!(record.outcome, "dropped" | "failed" | "refused");
     let mut spans = vec![FinishedSpan {
         ids: whole,
         parent,
-        name: "infer",
-        serves: true,
+        name: if is_stage { "stage" } else { "infer" },
+        serves: !is_stage,
         start: record.wall(record.arrived),
         end: record.wall(record.ended),
         attributes: attributes(record),
@@ -47,8 +50,12 @@ pub(super) fn of(record: &RequestRecord<'_>, span: RequestSpan) -> Vec<FinishedS
         });
         from = to;
     };
-    step("decode", record.admitted, None);
+    // Its inputs were there before it was asked.
+    if !is_stage {
+        step("decode", record.admitted, None);
+    }
     match &record.ran {
+        _ if record.kind == RecordKind::Pipeline => {}
         Some(ran) => {
             step("queue", ran.before(ran.run.planned_us), None);
             step("transfer", ran.before(ran.run.inputs_us), None);
@@ -69,6 +76,9 @@ fn attributes(record: &RequestRecord<'_>) -> Vec<(&'static str, String)> {
             all.push((key, value.to_owned()));
         }
     };
+    if let RecordKind::Stage(stage) = record.kind {
+        some("symphony.stage", stage);
+    }
     some("symphony.reason", record.reason);
     some("symphony.client_id", &record.context.id);
     some("symphony.tenant", record.context.caller.name());

@@ -24,6 +24,7 @@ fn answered<'a>(context: &'a RequestContext, arrived: Instant) -> RequestRecord<
     };
     let at = arrived + 19 * MS;
     RequestRecord {
+        kind: RecordKind::Model,
         request: Some(RequestId { frontend: FrontendId::new(1), boot: BootId::new(0xab), sequence: 7 }),
         context,
         model: "m",
@@ -138,6 +139,24 @@ fn what_was_dropped_waited_until_then_and_says_why() {
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
     assert_eq!((names, spans[0].error.as_deref()), (vec!["infer", "decode", "queue"], Some("shed")));
     assert_eq!(spans[2].end, spans[0].end);
+}
+
+#[test]
+fn a_pipeline_has_a_span_and_each_stage_request_one_below_it() {
+    let (context, arrived) = (RequestContext::of(Caller::anybody(), "", None), Instant::now() + Duration::from_secs(1));
+    let whole = RequestRecord { kind: RecordKind::Pipeline, ran: None, ..answered(&context, arrived) };
+    let names = |spans: &[symphony_telemetry::FinishedSpan]| spans.iter().map(|span| span.name).collect::<Vec<_>>();
+    let spans = request_spans::of(&whole, whole.span.unwrap());
+    assert_eq!(names(&spans), ["infer", "decode"], "what it waited for is told by its stages");
+
+    let span = whole.span.unwrap().below();
+    let stage = RequestRecord { kind: RecordKind::Stage("detect"), span: Some(span), ..answered(&context, arrived) };
+    let spans = request_spans::of(&stage, span);
+    assert_eq!(names(&spans), ["stage", "queue", "transfer", "window", "execution", "reply"]);
+    assert_eq!((spans[0].parent, spans[0].serves, spans[0].ids.trace), (Some(0xdef), false, 0xabc));
+    assert!(spans[1..].iter().all(|step| step.parent == Some(spans[0].ids.span)), "{spans:?}");
+    assert!(spans[0].attributes.contains(&("symphony.stage", "detect".to_owned())), "{:?}", spans[0].attributes);
+    assert_ne!(whole.span.unwrap().below().context.span, span.context.span, "each has its own");
 }
 
 /// A pipe that is full.

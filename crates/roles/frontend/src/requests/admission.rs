@@ -10,17 +10,18 @@ use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
 
 use super::cluster_selection::{Target, unready};
 use super::pending_input::Input;
+use crate::accounts::hop::Hop;
+use crate::clusters::live_pipeline::LivePipeline;
+use crate::clusters::routing::PROFILE_OFF_MAX;
 use crate::frontend::Inner;
 use crate::oip::{
     InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
 };
-use crate::records::{RequestRecord, RequestSpan};
+use crate::records::pipeline_memory::StageLog;
+use crate::records::{RecordKind, RequestRecord, RequestSpan};
 
 /// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = SLO_MAX;
-
-/// Profiles may say so many times as much as batches really take: leads learn that, and nothing is refused for it here.
-pub(crate) const PROFILE_OFF_MAX: u64 = 4;
 
 /// A request that is taken in, and where it goes first.
 pub(super) struct Admission {
@@ -51,10 +52,30 @@ pub(super) struct AcceptedRequest {
 pub(super) enum RequestKind {
     /// A client's, for a model.
     Model,
-    /// A client's, for a pipeline: no batch is its own.
-    Pipeline,
-    /// Part of a pipeline's, which is counted: so many of its stage requests are open.
-    Stage(Arc<AtomicUsize>),
+    /// A client's, for a pipeline: no batch is its own, but its stage requests'.
+    Pipeline(StageLog),
+    /// Part of a pipeline's, which is counted.
+    Stage(StagePart),
+}
+
+/// Of which request a stage request is a part, and which one.
+pub(super) struct StagePart {
+    pub(super) pipeline: Arc<LivePipeline>,
+    pub(super) stage: usize,
+    /// Since the result that led here; none for the source.
+    pub(super) hop: Option<Hop>,
+    /// Stage requests of the same request that are open.
+    pub(super) open: Arc<AtomicUsize>,
+}
+
+impl RequestKind {
+    pub(super) fn recorded(&self) -> RecordKind<'_> {
+        match self {
+            Self::Model => RecordKind::Model,
+            Self::Pipeline(_) => RecordKind::Pipeline,
+            Self::Stage(part) => RecordKind::Stage(part.pipeline.stage_name(part.stage)),
+        }
+    }
 }
 
 impl Inner {
@@ -106,6 +127,7 @@ impl Inner {
         if self.records.wants(span) {
             let ended = Instant::now();
             self.records.ended(&RequestRecord {
+                kind: RecordKind::Model,
                 request: None,
                 context,
                 model,

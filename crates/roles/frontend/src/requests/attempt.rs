@@ -69,6 +69,10 @@ impl<'a> Attempt<'a> {
         let (inner, request) = (guard.inner, guard.request);
         let (waiter, ending) = oneshot::channel();
         let withheld = input.is_withheld();
+        let (is_stage, hop) = match &request.kind {
+            RequestKind::Stage(part) => (true, part.hop.clone().filter(|_| tried.is_empty())),
+            RequestKind::Model | RequestKind::Pipeline(_) => (false, None),
+        };
         let (id, sequence) = target.cluster.submit(OpenRequest {
             model: target.route.model,
             subcluster: target.route.subcluster,
@@ -82,7 +86,8 @@ impl<'a> Attempt<'a> {
             panics: 0,
             shared: None,
             read: false,
-            is_stage: matches!(request.kind, RequestKind::Stage(_)),
+            is_stage,
+            hop,
             waiter,
         });
         request.receipt.accepted(id);

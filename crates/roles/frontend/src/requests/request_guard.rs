@@ -15,6 +15,7 @@ use super::request_table::Ending;
 use crate::clusters::cluster::Cluster;
 use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, Timeliness};
+use crate::records::pipeline_memory::PipelineEnd;
 use crate::records::{Ran, RequestRecord};
 
 /// An accepted request: gets its outcome from [`RequestGuard::end`], or when this is dropped: its client
@@ -33,10 +34,10 @@ impl<'a> RequestGuard<'a> {
     /// Counts the request as accepted; a stage request as open, since what it is part of was accepted.
     pub(super) fn accept(inner: &'a Arc<Inner>, request: &'a AcceptedRequest) -> Self {
         match &request.kind {
-            RequestKind::Stage(open) => {
-                open.fetch_add(1, Ordering::Relaxed);
+            RequestKind::Stage(part) => {
+                part.open.fetch_add(1, Ordering::Relaxed);
             }
-            RequestKind::Model | RequestKind::Pipeline => inner.ledger.accept(),
+            RequestKind::Model | RequestKind::Pipeline(_) => inner.ledger.accept(),
         }
         Self { inner, request, here: None, subcluster: None, ended: false }
     }
@@ -87,13 +88,28 @@ impl<'a> RequestGuard<'a> {
         let (ended, run) = (Instant::now(), ran.map(|ran| (ran.batch, ran.execution)));
         let elapsed = ended.saturating_duration_since(*arrived);
         let end = RequestEnd { request: receipt.id(), outcome, items: *items, elapsed, ran: run };
-        if let RequestKind::Stage(open) = kind {
-            open.fetch_sub(1, Ordering::Relaxed);
+        if let RequestKind::Stage(part) = kind {
+            part.open.fetch_sub(1, Ordering::Relaxed);
             self.inner.statistics.observe_stage(&model.loaded_as, end);
+            if self.request.span.is_some() {
+                self.record(outcome, ended, ran);
+            }
             return;
         }
         self.inner.ledger.end(outcome);
         self.inner.statistics.observe(&model.loaded_as, end);
+        if let (RequestKind::Pipeline(log), Some(request)) = (kind, receipt.id()) {
+            let end = PipelineEnd {
+                request,
+                pipeline: model.loaded_as.clone(),
+                items: *items,
+                outcome: outcome.label(),
+                reason: reason_of(outcome),
+                took: elapsed,
+                allowed: self.request.deadline.saturating_duration_since(*arrived),
+            };
+            self.inner.pipeline_memory.remember(end, log);
+        }
         if self.inner.records.wants(self.request.span) {
             self.record(outcome, ended, ran.filter(|_| matches!(kind, RequestKind::Model)));
         }
@@ -102,11 +118,6 @@ impl<'a> RequestGuard<'a> {
     #[cold]
     fn record(&self, outcome: Outcome, ended: Instant, ran: Option<Ran>) {
         let request = self.request;
-        let reason = match outcome {
-            Outcome::Dropped(reason) => reason.label(),
-            Outcome::Failed(reason) => reason.label(),
-            Outcome::InTime | Outcome::Late | Outcome::Cancelled => "",
-        };
         let view = self.here.as_ref().map(|(cluster, _)| Arc::clone(&cluster.view.borrow()));
         let named = |view: &View| {
             let subcluster = self.subcluster.and_then(|id| Some(view.subclusters.get(&id)?.name.clone()));
@@ -115,12 +126,13 @@ impl<'a> RequestGuard<'a> {
         };
         let (cluster, subcluster, backend) = view.as_deref().map(named).unwrap_or_default();
         self.inner.records.ended(&RequestRecord {
+            kind: request.kind.recorded(),
             request: request.receipt.id(),
             context: &request.context,
             model: &request.model.loaded_as,
             items: request.items,
             outcome: outcome.label(),
-            reason,
+            reason: reason_of(outcome),
             arrived: request.arrived,
             admitted: request.admitted,
             ended,
@@ -131,6 +143,14 @@ impl<'a> RequestGuard<'a> {
             backend,
             span: request.span,
         });
+    }
+}
+
+const fn reason_of(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Dropped(reason) => reason.label(),
+        Outcome::Failed(reason) => reason.label(),
+        Outcome::InTime | Outcome::Late | Outcome::Cancelled => "",
     }
 }
 

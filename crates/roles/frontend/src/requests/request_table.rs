@@ -12,6 +12,8 @@ use symphony_transport::{PlacedInput, SharedInputs};
 use symphony_types::{BackendId, FailReason, Invariant, ModelId, RequestValue, SubclusterId, Token};
 use tokio::sync::oneshot;
 
+use crate::accounts::hop::Hop;
+
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
 const SHARDS: usize = 16;
 
@@ -59,6 +61,8 @@ pub(crate) struct OpenRequest {
     pub(crate) read: bool,
     /// It is a stage request of a pipeline's request, which is counted and has the outcome.
     pub(crate) is_stage: bool,
+    /// Ends when a leader first hears of it; none of what no result led to.
+    pub(crate) hop: Option<Hop>,
     pub(crate) waiter: oneshot::Sender<Ending>,
 }
 
@@ -330,6 +334,9 @@ impl OpenRequest {
     fn announce(&mut self, sequence: u64, token: Token) -> Announcement {
         self.announced = token;
         self.attempt += 1;
+        if let Some(hop) = self.hop.take() {
+            hop.announced();
+        }
         let Self { model, items, weight, deadline, attempt, .. } = *self;
         Announcement { sequence, model, items, weight, deadline, attempt }
     }
@@ -357,6 +364,7 @@ mod tests {
             panics: 0,
             read: false,
             is_stage: false,
+            hop: None,
             waiter,
         };
         (pending, receiver)
@@ -381,6 +389,27 @@ mod tests {
         assert!(table.waits_for(SubclusterId::new(3)));
         table.remove(sequence);
         assert!(!table.end_withholding(sequence, ModelId::new(2), SubclusterId::new(3), None));
+    }
+
+    #[test]
+    fn a_hop_ends_when_a_leader_first_hears_of_it() {
+        let registry = symphony_telemetry::Registry::new("frontend");
+        let durations = symphony_telemetry::latency_histogram(&symphony_telemetry::buckets::STEP_SECONDS);
+        let durations = registry.register(&crate::names::PIPELINE_HOP, durations);
+        let hops = |count: u64| {
+            let shown = registry.encode();
+            assert!(shown.contains(&format!("symphony_frontend_pipeline_hop_seconds_count {count}\n")), "{shown}");
+        };
+        let table = RequestTable::default();
+        let (mut request, _receiver) = pending(1, Instant::now());
+        request.hop = Some(Hop::since(Instant::now(), durations));
+        let sequence = table.insert(request);
+        hops(0);
+        assert!(table.announce(sequence, Token::new(7)).is_some());
+        hops(1);
+        // The next leader hears of it, too.
+        assert_eq!(table.announce_all(SubclusterId::new(1), Token::new(8)).len(), 1);
+        hops(1);
     }
 
     #[test]

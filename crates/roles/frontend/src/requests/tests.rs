@@ -29,6 +29,7 @@ use crate::oip::{
 use crate::pictures::decoders::Decoders;
 use crate::pictures::test_pictures::{SLO, cut_off, model, picture, pictures};
 use crate::records::Records;
+use crate::records::pipeline_memory::PipelineMemory;
 use crate::repository::repository_desk::CallEnded;
 use crate::repository::repository_desk::RepositoryDesk;
 use crate::requests::admission::Admission;
@@ -102,6 +103,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         ledger: Arc::clone(&identity.ledger),
         statistics: Statistics::new(&Registry::new("frontend")),
         records: Records::default(),
+        pipeline_memory: PipelineMemory::default(),
         decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         slots: ["a", "b", "c"].into_iter().zip(views).map(slot).collect(),
         plan: Some(plan),

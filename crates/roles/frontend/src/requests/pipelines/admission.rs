@@ -15,6 +15,7 @@ use crate::clusters::cluster::Cluster;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, InferRequest, RefusedCall, RequestedDeadline};
+use crate::records::pipeline_memory::StageLog;
 use crate::requests::admission::{AcceptedRequest, RequestKind, time_asked};
 use crate::requests::attempt::AttemptEnd;
 use crate::requests::request_guard::RequestGuard;
@@ -81,7 +82,7 @@ impl Inner {
             receipt.traced(span.context);
         }
         let deadline = arrived + Duration::from(allowed);
-        let (admitted, kind) = (Instant::now(), RequestKind::Pipeline);
+        let (admitted, kind) = (Instant::now(), RequestKind::Pipeline(StageLog::default()));
         let weight = weight.times(pipeline.declaration.value);
         let request =
             AcceptedRequest { model, items, arrived, deadline, weight, receipt, context, admitted, span, kind };
@@ -130,6 +131,7 @@ fn in_table(request: &AcceptedRequest) -> OpenRequest {
         // Nothing withdraws it but its own end.
         read: true,
         is_stage: false,
+        hop: None,
         waiter: oneshot::channel().0,
     }
 }

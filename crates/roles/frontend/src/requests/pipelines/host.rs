@@ -11,7 +11,7 @@ use futures::future::{AbortHandle, Abortable, BoxFuture};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use symphony_pipeline::{Action, Ask, AskId, Event, RunPlan};
 use symphony_protocol::dispatch::EndReason;
-use symphony_types::{FailReason, Nanos, Outcome, RequestId, Time};
+use symphony_types::{FailReason, Nanos, Outcome, Time};
 
 use super::answer::answer;
 use super::checked_run::{CheckedRun, heed_open};
@@ -20,9 +20,11 @@ use super::stage_request::{Regions, StageAnswer, StageInput, StageRequest, lost}
 use super::tensors::passing;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
-use crate::oip::{InferError, ModelInfo, Pictures, PipelineAnswer, Timeliness};
+use crate::oip::{InferError, ModelInfo, Pictures, PipelineAnswer, Receipt, Timeliness};
 use crate::pictures::decoders::{Crops, Memory};
-use crate::requests::admission::AcceptedRequest;
+use crate::records::RequestSpan;
+use crate::records::pipeline_memory::StageNote;
+use crate::requests::admission::{AcceptedRequest, RequestKind};
 use crate::requests::attempt::AttemptEnd;
 use crate::requests::request_table::Ending;
 
@@ -30,6 +32,8 @@ use crate::requests::request_table::Ending;
 const ASK_BYTES: usize = 4 << 10;
 /// Stage requests that an answer names: those of a pipeline without fan-outs, and the first ones of others.
 const NAMED_MAX: usize = 32;
+/// Stage requests of a traced request that have spans, six or so each: a fan-out shall not crowd out other requests'.
+const TRACED_MAX: usize = 32;
 
 /// How a request ended.
 pub(super) enum Ended {
@@ -49,9 +53,18 @@ pub(super) enum Ended {
 struct StageEnd {
     item: usize,
     ask: AskId,
-    asked_at: Instant,
-    request: Option<RequestId>,
     result: Result<StageAnswer, InferError>,
+}
+
+/// A stage request without an end.
+struct OpenAsk {
+    stage: usize,
+    /// None if there is none to ask.
+    model: Option<Arc<ModelInfo>>,
+    receipt: Receipt,
+    asked_at: Instant,
+    deadline: Nanos,
+    handle: AbortHandle,
 }
 
 /// One request on its way. What it has asked is withdrawn when it is dropped.
@@ -69,8 +82,8 @@ pub(super) struct Host<'a> {
     unfinished: usize,
     is_partial: bool,
     asked: FuturesUnordered<Abortable<BoxFuture<'static, StageEnd>>>,
-    /// By item and number: the stages of those without an end, and how each is withdrawn.
-    handles: HashMap<(usize, AskId), (usize, AbortHandle)>,
+    /// By item and number.
+    asks: HashMap<(usize, AskId), OpenAsk>,
     /// Those of them that are attempts.
     open: Arc<AtomicUsize>,
     /// For results, until all of them have been used.
@@ -78,6 +91,8 @@ pub(super) struct Host<'a> {
     /// The longest execution at each stage.
     executions: Vec<Nanos>,
     named: Vec<String>,
+    /// Stage requests that have spans.
+    traced: usize,
 }
 
 impl<'a> Host<'a> {
@@ -101,11 +116,12 @@ impl<'a> Host<'a> {
             unfinished: request.items as usize,
             is_partial: false,
             asked: FuturesUnordered::new(),
-            handles: HashMap::new(),
+            asks: HashMap::new(),
             open: Arc::default(),
             memory: Vec::new(),
             executions,
             named: Vec::new(),
+            traced: 0,
         }
     }
 
@@ -156,20 +172,22 @@ impl<'a> Host<'a> {
 
     /// Takes the end of a stage request. Some if the request ends with it.
     fn take(&mut self, end: StageEnd) -> Option<Ended> {
-        let StageEnd { item, ask, asked_at, request, result } = end;
-        let (stage, _) = self.handles.remove(&(item, ask))?;
-        if let Some(request) = request.filter(|_| self.named.len() < NAMED_MAX) {
+        let StageEnd { item, ask, result } = end;
+        let open = self.asks.remove(&(item, ask))?;
+        let stage = open.stage;
+        if let Some(request) = open.receipt.id().filter(|_| self.named.len() < NAMED_MAX) {
             self.named.push(format!("{}={request}", self.pipeline.stage_name(stage)));
         }
         let answer = match result {
             Ok(answer) => answer,
-            Err(error) => return self.lose((item, ask, stage), request, error),
+            Err(error) => return self.lose((item, ask), &open, error),
         };
         let outcome = match answer.timeliness {
             Timeliness::InTime => Outcome::InTime,
             Timeliness::Late => Outcome::Late,
         };
-        let took = answer.at.saturating_duration_since(asked_at);
+        let took = answer.at.saturating_duration_since(open.asked_at);
+        self.note(item, &open, (outcome.label(), ""), (answer.at, Some(answer.execution)));
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome.label(), ""), Some(took));
         self.executions[stage] = self.executions[stage].max(answer.execution);
         let pipeline = Arc::clone(&self.pipeline);
@@ -193,19 +211,16 @@ impl<'a> Host<'a> {
     }
 
     /// A stage request has no result.
-    fn lose(
-        &mut self,
-        (item, ask, stage): (usize, AskId, usize),
-        request: Option<RequestId>,
-        error: InferError,
-    ) -> Option<Ended> {
+    fn lose(&mut self, (item, ask): (usize, AskId), open: &OpenAsk, error: InferError) -> Option<Ended> {
+        let stage = open.stage;
         let lost = lost(&error);
         let (outcome, reason) = match lost {
             Some(lost) => (Outcome::from(lost).label(), error.face().reason),
             None => (Outcome::Cancelled.label(), ""),
         };
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome, reason), None);
-        let request = request.map(|request| request.to_string()).unwrap_or_default();
+        self.note(item, open, (outcome, reason), (Instant::now(), None));
+        let request = open.receipt.id().map(|request| request.to_string()).unwrap_or_default();
         let stage = self.pipeline.stage_name(stage).to_owned();
         let of_stage = |error| InferError::Stage { stage, request, error: Box::new(error) };
         let Some(lost) = lost else {
@@ -228,8 +243,8 @@ impl<'a> Host<'a> {
             match action {
                 Action::Ask(ask) => self.ask(item, ask),
                 Action::Withdraw(ask) => {
-                    if let Some((_, handle)) = self.handles.get(&(item, ask)) {
-                        handle.abort();
+                    if let Some(open) = self.asks.get(&(item, ask)) {
+                        open.handle.abort();
                     }
                 }
                 Action::End { outcome: Outcome::InTime | Outcome::Late, is_complete } => {
@@ -257,6 +272,7 @@ impl<'a> Host<'a> {
         });
         let fed_at = self.items[item].fed_at(&feeds);
         let deadline = self.request.arrived + Duration::from(ask.deadline.since(Time::ZERO));
+        let asked_model = made.as_ref().ok().map(|(model, _)| Arc::clone(model));
         let mut inputs = match &made {
             Ok(_) => Vec::new(),
             Err(error) => (0..ask.rows).map(|_| Err(error.clone())).collect(),
@@ -264,11 +280,14 @@ impl<'a> Host<'a> {
         if let Ok((model, made)) = made {
             let request = |input| StageRequest {
                 pipeline: Arc::clone(&pipeline),
+                stage: ask.stage,
                 model: Arc::clone(&model),
                 input,
                 deadline,
                 weight: self.request.weight,
                 context: self.request.context.clone(),
+                receipt: Receipt::default(),
+                span: None,
                 fed_at,
                 open: Arc::clone(&self.open),
             };
@@ -277,18 +296,29 @@ impl<'a> Host<'a> {
         for (nth, (id, request)) in ask.ids().zip(inputs).enumerate() {
             let path = self.items[item].path(&pipeline, &feeds, nth);
             self.items[item].asks.push(StageAsk { stage: ask.stage, path, result: None });
-            let (inner, asked_at) = (Arc::clone(self.inner), Instant::now());
+            let request = request.map(|asked| StageRequest { span: self.span_of_stage(), ..asked });
+            let receipt = request.as_ref().map_or_else(|_| Receipt::default(), |asked| asked.receipt.clone());
+            let inner = Arc::clone(self.inner);
             let asking = async move {
-                let (request, result) = match request {
+                let result = match request {
                     Ok(request) => inner.ask_stage(request).await,
-                    Err(error) => (None, Err(error)),
+                    Err(error) => Err(error),
                 };
-                StageEnd { item, ask: id, asked_at, request, result }
+                StageEnd { item, ask: id, result }
             };
             let (handle, registration) = AbortHandle::new_pair();
-            self.handles.insert((item, id), (ask.stage, handle));
+            let (asked_at, deadline) = (Instant::now(), ask.deadline.since(Time::ZERO));
+            let open = OpenAsk { stage: ask.stage, model: asked_model.clone(), receipt, asked_at, deadline, handle };
+            self.asks.insert((item, id), open);
             self.asked.push(Abortable::new(asking.boxed(), registration));
         }
+    }
+
+    /// The span of one more stage request, if it has one.
+    fn span_of_stage(&mut self) -> Option<RequestSpan> {
+        let span = self.request.span.filter(|_| self.traced < TRACED_MAX)?;
+        self.traced += 1;
+        Some(span.below())
     }
 
     /// The input of each of these stage requests.
@@ -350,6 +380,32 @@ impl<'a> Host<'a> {
         Ok(cut.map(|cut| cut.map(Arc::new)).boxed().shared())
     }
 
+    /// Remembers how a stage request ended.
+    fn note(
+        &self,
+        item: usize,
+        open: &OpenAsk,
+        (outcome, reason): (&'static str, &'static str),
+        (at, execution): (Instant, Option<Nanos>),
+    ) {
+        let RequestKind::Pipeline(log) = &self.request.kind else { return };
+        let declared = &self.pipeline.declaration.stages[open.stage];
+        let model = open.model.as_ref().map_or(&declared.model, |model| &model.loaded_as);
+        let since = |at: Instant| at.saturating_duration_since(self.request.arrived);
+        log.note(StageNote {
+            stage: declared.name.clone(),
+            model: model.clone(),
+            item,
+            request: open.receipt.id(),
+            asked: since(open.asked_at),
+            ended: since(at),
+            deadline: open.deadline,
+            outcome,
+            reason,
+            execution,
+        });
+    }
+
     /// Ends what is left of it: the runs of other items, and what they have asked.
     fn close(&mut self) {
         let now = self.now();
@@ -357,8 +413,10 @@ impl<'a> Host<'a> {
             // It withdraws everything, as is done below.
             let _ = item.run.step(now, Event::Cancel);
         }
-        for (_, (stage, _)) in self.handles.drain() {
-            self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, ("withdrawn", ""), None);
+        let withdrawn = std::mem::take(&mut self.asks);
+        for ((item, _), open) in &withdrawn {
+            self.inner.pipeline_counters.stage_ended(&self.pipeline, open.stage, ("withdrawn", ""), None);
+            self.note(*item, open, ("withdrawn", ""), (Instant::now(), None));
         }
         self.asked.clear();
         heed_open(&self.open);

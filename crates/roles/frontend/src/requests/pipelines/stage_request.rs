@@ -7,12 +7,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::future::{BoxFuture, Shared};
 use symphony_pipeline::Lost;
-use symphony_types::{DropReason, FailReason, Nanos, RequestId, RequestValue};
+use symphony_types::{DropReason, FailReason, Nanos, RequestValue};
 
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::frontend::Inner;
 use crate::oip::{InferAnswer, InferError, ModelInfo, Pictures, Receipt, RequestContext, Timeliness};
-use crate::requests::admission::{AcceptedRequest, RequestKind};
+use crate::records::RequestSpan;
+use crate::requests::admission::{AcceptedRequest, RequestKind, StagePart};
 use crate::requests::attempt::AttemptEnd;
 use crate::requests::cluster_selection::unready_model;
 use crate::requests::pending_input::Input;
@@ -42,11 +43,16 @@ pub(super) enum StageInput {
 /// A stage to be asked for one row.
 pub(super) struct StageRequest {
     pub(super) pipeline: Arc<LivePipeline>,
+    pub(super) stage: usize,
     pub(super) model: Arc<ModelInfo>,
     pub(super) input: StageInput,
     pub(super) deadline: Instant,
     pub(super) weight: RequestValue,
     pub(super) context: RequestContext,
+    /// Under which name it is asked.
+    pub(super) receipt: Receipt,
+    /// Its span, if it is traced.
+    pub(super) span: Option<RequestSpan>,
     /// When the last result came that led here; none for the source.
     pub(super) fed_at: Option<Instant>,
     /// Stage requests of the same request that are open.
@@ -64,18 +70,10 @@ pub(super) struct StageAnswer {
 }
 
 impl Inner {
-    /// Asks a stage, and says under which name it was asked, if it was.
-    pub(super) async fn ask_stage(
-        self: Arc<Self>,
-        stage: StageRequest,
-    ) -> (Option<RequestId>, Result<StageAnswer, InferError>) {
-        let receipt = Receipt::default();
-        let answer = self.run_stage(stage, receipt.clone()).await;
-        (receipt.id(), answer)
-    }
-
-    async fn run_stage(self: &Arc<Self>, stage: StageRequest, receipt: Receipt) -> Result<StageAnswer, InferError> {
-        let StageRequest { pipeline, model, input, deadline, weight, context, fed_at, open } = stage;
+    /// Asks a stage.
+    pub(super) async fn ask_stage(self: Arc<Self>, asked: StageRequest) -> Result<StageAnswer, InferError> {
+        let StageRequest { pipeline, stage, model, input, deadline, weight, context, receipt, span, fed_at, open } =
+            asked;
         // A region may wait for a thread longer than it is of use.
         let made = tokio::time::timeout_at(deadline.into(), self.stage_input(&model, input)).await;
         let mut input = made.map_err(|_| InferError::Dropped(DropReason::QueueExpired))??;
@@ -89,10 +87,8 @@ impl Inner {
             self.rates.arrived(&model.loaded_as);
         }
         let now = Instant::now();
-        if let Some(fed_at) = fed_at {
-            self.pipeline_counters.hop(&pipeline, now.saturating_duration_since(fed_at));
-        }
-        let kind = RequestKind::Stage(open);
+        let hop = fed_at.map(|fed_at| self.pipeline_counters.hop(&pipeline, fed_at, now));
+        let kind = RequestKind::Stage(StagePart { pipeline, stage, hop, open });
         let request = AcceptedRequest {
             model: Arc::clone(&model),
             items: 1,
@@ -102,10 +98,10 @@ impl Inner {
             receipt,
             context,
             admitted: now,
-            span: None,
+            span,
             kind,
         };
-        let mut guard = RequestGuard::accept(self, &request);
+        let mut guard = RequestGuard::accept(&self, &request);
         let mut end = guard.attempt(&target, &mut input, &[]).await;
         if end.may_run_elsewhere() {
             end = Box::pin(guard.fail_over(&target, &mut input)).await;

@@ -14,9 +14,10 @@ use symphony_pipeline::{
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::{KindProfile, PipelineView, View};
+use symphony_telemetry::Traces;
 use symphony_types::{
-    DataType, DropReason, Duty, Epoch, Finite, Invariant, LatencyProfile, ModelId, Nanos, RequestValue, Signature,
-    TensorSpec, Time, Transforms,
+    BootId, DataType, DropReason, Duty, Epoch, Finite, FrontendId, Invariant, LatencyProfile, ModelId, Nanos,
+    RequestId, RequestValue, Signature, TensorSpec, Time, Transforms,
 };
 
 use super::checked_run::{heed, heed_open};
@@ -129,6 +130,10 @@ fn request(frontend: &Inner, items: u32) -> InferRequest {
     }
 }
 
+fn named(sequence: u64) -> RequestId {
+    RequestId { frontend: FrontendId::new(2), boot: BootId::new(3), sequence }
+}
+
 type Asking = tokio::task::JoinHandle<Result<InferAnswer, InferError>>;
 
 fn asks(frontend: &Arc<Inner>, items: u32) -> Asking {
@@ -186,6 +191,24 @@ async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were(
     assert_eq!((told.version, told.items, told.results, told.led_to, told.hops), (3, 1, vec![1], vec![2], 2));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_stage_request_of_a_traced_request_has_its_spans() {
+    let (frontend, table) = served(false);
+    // Nobody takes them, so that they are counted.
+    let traces = Arc::new(Traces::start("http://127.0.0.1:1", 1.0, "symphony-test", "t").unwrap());
+    frontend.records.trace_by(Arc::clone(&traces));
+    let asking = asks(&frontend, 1);
+    open(&table, 1).await;
+    table.end(2, answer(FOUND));
+    open(&table, 2).await;
+    assert!(table.end(3, answer(b"1")) && table.end(4, answer(b"5")));
+    asking.await.unwrap().unwrap();
+    let (frontend, lost) = (Arc::clone(&frontend), traces.lost());
+    tokio::task::spawn_blocking(move || frontend.records.finish()).await.unwrap();
+    // The request and that it was read; of three stage requests each and its five steps; one batch.
+    assert_eq!(lost.get(), 2 + 3 * 6 + 1);
+}
+
 #[tokio::test]
 async fn every_item_goes_by_itself_and_nothing_found_is_an_answer() {
     let (frontend, table) = served(false);
@@ -219,6 +242,27 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
     let counts = frontend.ledger.counts();
     assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
     assert!(table.is_empty(), "its sibling is withdrawn");
+
+    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
+    assert_eq!((told.pipeline.as_str(), told.outcome.as_str(), told.reason.as_str()), ("p@3", "dropped", "queue_full"));
+    let stages = told.stages.iter().map(|stage| {
+        let request = stage.request.as_deref().unwrap();
+        (stage.stage.as_str(), stage.model.as_str(), request, stage.outcome.as_str())
+    });
+    let mut stages: Vec<_> = stages.collect();
+    stages.sort_unstable();
+    assert_eq!(
+        stages,
+        [
+            ("detect", "detect", "f2/3/2", "in_time"),
+            ("recognise", "recognise", "f2/3/3", "dropped"),
+            ("recognise", "recognise", "f2/3/4", "withdrawn"),
+        ]
+    );
+    let detect = told.stages.iter().find(|stage| stage.stage == "detect").unwrap();
+    assert!(detect.asked_ms <= detect.ended_ms && detect.ended_ms <= told.ended_ms, "{told:?}");
+    assert!(detect.deadline_ms < told.deadline_ms && detect.execution_ms == Some(1.0), "{told:?}");
+    assert!(frontend.pipeline_memory.explain(named(2)).is_none(), "leaders know of stage requests");
 }
 
 #[tokio::test]
@@ -323,17 +367,21 @@ async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() 
     let regions = futures::future::pending::<Result<Arc<Vec<Bytes>>, InferError>>().boxed().shared();
     let asked = StageRequest {
         pipeline: frontend.pipeline("p").unwrap().1,
+        stage: 1,
         model: frontend.model("recognise", None).unwrap(),
         input: StageInput::Region { regions, nth: 0, payload: Bytes::new(), at: 0 },
         deadline: Instant::now(),
         weight: RequestValue::ONE,
         context: RequestContext::of(Caller::anybody(), "", None),
+        receipt: Receipt::default(),
+        span: None,
         fed_at: None,
         open: Arc::default(),
     };
+    let receipt = asked.receipt.clone();
     let ended = tokio::time::timeout(Duration::from_secs(30), frontend.ask_stage(asked)).await;
-    let (request, result) = ended.unwrap();
-    assert_eq!((request, result.unwrap_err()), (None, InferError::Dropped(DropReason::QueueExpired)));
+    let error = ended.unwrap().unwrap_err();
+    assert_eq!((receipt.id(), error), (None, InferError::Dropped(DropReason::QueueExpired)));
     assert!(table.is_empty());
 }
 
@@ -366,6 +414,10 @@ async fn a_client_that_goes_reaches_all_stages() {
     assert!(table.is_empty());
     let counts = frontend.ledger.counts();
     assert_eq!((counts.accepted, counts.cancelled), (1, 1));
+    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
+    let stages: Vec<_> = told.stages.iter().map(|stage| (stage.item, stage.outcome.as_str())).collect();
+    assert_eq!(told.outcome, "cancelled");
+    assert!(stages.len() == 2 && stages.iter().all(|(_, outcome)| *outcome == "withdrawn"), "{stages:?}");
 }
 
 #[tokio::test]

@@ -1,0 +1,117 @@
+//! The requests of a frontend that wait for their answers, and the links to the leaders that hear of them.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use symphony_pipeline::AskId;
+use symphony_protocol::dispatch::{RequestHeader, ToLeader};
+use symphony_protocol::view::View;
+use symphony_transport::LinkSender;
+use symphony_types::{SubclusterId, Token};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::DEADLINE;
+
+/// A stage request: of which run, and which one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    pub(super) run: u64,
+    pub(super) ask: AskId,
+}
+
+/// A request that waits for its answer.
+pub(super) struct Waiting {
+    pub(super) subcluster: SubclusterId,
+    pub(super) until: Instant,
+    pub(super) in_peace: bool,
+    /// What it is of a request for the pipeline.
+    pub(super) part: Option<Part>,
+}
+
+/// Where requests are asked and wait.
+pub(super) struct Desk {
+    views: watch::Receiver<Arc<View>>,
+    table: RefCell<BTreeMap<u64, Waiting>>,
+    links: RefCell<BTreeMap<SubclusterId, (Token, LinkSender<ToLeader>)>>,
+    /// Of the last request.
+    sequence: Cell<u64>,
+}
+
+impl Desk {
+    pub(super) fn new(views: watch::Receiver<Arc<View>>) -> Self {
+        Self { views, table: RefCell::default(), links: RefCell::default(), sequence: Cell::new(0) }
+    }
+
+    pub(super) fn subclusters(&self) -> Vec<SubclusterId> {
+        self.views.borrow().subclusters.keys().copied().collect()
+    }
+
+    /// A leader hears of requests from now on, beginning with all of its sub-cluster.
+    pub(super) fn linked(&self, subcluster: SubclusterId, token: Token, link: LinkSender<ToLeader>) {
+        let again = ToLeader::Redrive { token, requests: self.unanswered(subcluster), last: true };
+        // A link that has ended is noticed by whoever reads it.
+        let _ = link.send(again);
+        self.links.borrow_mut().insert(subcluster, (token, link));
+    }
+
+    pub(super) fn unlinked(&self, subcluster: SubclusterId) {
+        self.links.borrow_mut().remove(&subcluster);
+    }
+
+    fn unanswered(&self, subcluster: SubclusterId) -> Vec<RequestHeader> {
+        let table = self.table.borrow();
+        table.iter().filter(|(_, w)| w.subcluster == subcluster).map(|(&sequence, _)| header(sequence, 2)).collect()
+    }
+
+    /// Its number.
+    pub(super) fn ask(&self, waiting: Waiting) -> u64 {
+        let sequence = self.sequence.get() + 1;
+        self.sequence.set(sequence);
+        let subcluster = waiting.subcluster;
+        self.table.borrow_mut().insert(sequence, waiting);
+        if let Some((token, link)) = self.links.borrow().get(&subcluster) {
+            // A link that has ended is replaced by one on which everything is asked again.
+            let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, 1)] });
+        }
+        sequence
+    }
+
+    /// Asks a stage of the pipeline; each is in a sub-cluster of its own.
+    pub(super) fn ask_stage(&self, stage: usize, until: Instant, part: Part) -> u64 {
+        let known = self.subclusters();
+        // Without any it waits in vain.
+        let subcluster = known.get(stage % known.len().max(1)).copied().unwrap_or_default();
+        self.ask(Waiting { subcluster, until, in_peace: false, part: Some(part) })
+    }
+
+    /// The request if it has no end, which it has from now on.
+    pub(super) fn take(&self, sequence: u64) -> Option<Waiting> {
+        self.table.borrow_mut().remove(&sequence)
+    }
+
+    /// Takes a request back from its leader, too.
+    pub(super) fn withdraw(&self, sequence: u64) {
+        let Some(waiting) = self.take(sequence) else { return };
+        if let Some((_, link)) = self.links.borrow().get(&waiting.subcluster) {
+            let _ = link.send(ToLeader::Cancel { requests: vec![(sequence, 0)] });
+        }
+    }
+
+    /// Those whose deadline has passed.
+    pub(super) fn over(&self, now: Instant) -> Vec<u64> {
+        let table = self.table.borrow();
+        table.iter().filter(|(_, waiting)| now > waiting.until).map(|(&sequence, _)| sequence).collect()
+    }
+
+    /// Stage requests of a run that wait.
+    pub(super) fn open_of(&self, run: u64) -> usize {
+        self.table.borrow().values().filter(|waiting| waiting.part.is_some_and(|part| part.run == run)).count()
+    }
+}
+
+fn header(sequence: u64, attempt: u32) -> RequestHeader {
+    let budget = u64::try_from(DEADLINE.as_nanos()).unwrap_or(u64::MAX);
+    RequestHeader { sequence, model: 0, items: 1, budget, attempt, weight: 1000 }
+}
