@@ -3,11 +3,9 @@
 use symphony_types::{Nanos, Time};
 
 /// Buckets of the window.
-const BUCKETS: usize = 100;
+pub(crate) const BUCKETS: usize = 100;
 /// Width of a bucket. 100 × 50 ms: five seconds, as the authors' code measures it.
 const BUCKET: Nanos = Nanos::from_millis(50);
-/// With fewer full buckets the counts say nothing about bursts.
-const DISPERSION_BUCKETS_MIN: u64 = 10;
 
 /// The mean arrival rate over the last five seconds, in fixed memory.
 #[derive(Clone, Debug)]
@@ -63,19 +61,6 @@ impl RateMeter {
         true
     }
 
-    /// The index of dispersion, variance over mean of the items per bucket: about 1 for Poisson arrivals, more for
-    /// bursts, and 1 while there are too few buckets.
-    #[must_use]
-    pub fn dispersion(&self) -> f64 {
-        if self.full < DISPERSION_BUCKETS_MIN || self.total == 0 {
-            return 1.0;
-        }
-        let buckets = self.full as f64;
-        let mean = self.total as f64 / buckets;
-        let squares: f64 = self.counts.iter().map(|&count| f64::from(count).powi(2)).sum();
-        ((squares - buckets * mean * mean) / ((buckets - 1.0) * mean)).max(0.0)
-    }
-
     /// The items in the full buckets, from which the rate is computed.
     #[must_use]
     pub const fn items(&self) -> u64 {
@@ -112,19 +97,6 @@ mod tests {
         assert!((meter.per_second() - 100.0).abs() < 1.0, "{}", meter.per_second());
         meter.count(Time::from_nanos(3_600_000_000_000), 1);
         assert_eq!(meter.per_second(), 0.0);
-    }
-
-    #[test]
-    fn bursts_are_told_from_a_steady_stream() {
-        let mut meter = RateMeter::default();
-        assert_eq!(meter.dispersion(), 1.0);
-        feed(&mut meter, 0, 5_000, 5);
-        assert!(meter.dispersion() < 0.1, "{}", meter.dispersion());
-        // Every tenth bucket gets a hundred, the others nothing: variance 900·100/99, mean 10.
-        for bucket in 0..110 {
-            meter.count(Time::from_nanos((6_000 + bucket * 50) * 1_000_000), if bucket % 10 == 0 { 100 } else { 0 });
-        }
-        assert!((meter.dispersion() - 900.0 / 9.9).abs() < 1.0, "{}", meter.dispersion());
     }
 
     #[test]

@@ -10,9 +10,6 @@ use crate::why::ShedCause;
 /// Drops beyond a model's share count against its later shedding up to this many requests, about a large batch. The
 /// drops of longer bursts are forgotten, so that one bad moment does not spare a model for long.
 const CREDIT_MAX: f64 = 32.0;
-/// Overload is lasting once there has been pressure for this long: the window of the pressure, which then lies entirely
-/// in the overload, and also the validity of a pressure.
-const LASTING_MIN: Nanos = PRESSURE_VALID;
 
 /// Classes of weights, each half an octave wide: within one, weights differ by less than a factor of 1.42.
 const WEIGHT_CLASSES: usize = 40;
@@ -103,9 +100,10 @@ impl Shedding {
         let work = self.work(items);
         self.account.asked += work;
         self.asked_by_value(work, weight);
+        // Then the window of the pressure lies entirely in the overload.
         self.lasts = self
             .pressed
-            .is_some_and(|(first, last)| now.since(last) <= PRESSURE_VALID && last.since(first) >= LASTING_MIN);
+            .is_some_and(|(first, last)| now.since(last) <= PRESSURE_VALID && last.since(first) >= PRESSURE_VALID);
         if self.pressure == Pressure::NONE {
             return None;
         }

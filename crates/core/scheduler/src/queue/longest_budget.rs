@@ -2,8 +2,10 @@
 
 use symphony_types::Nanos;
 
+use crate::meters::rate_meter::BUCKETS;
+
 /// Older maxima are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
-const READS: u32 = 100;
+const READS: u32 = BUCKETS as u32;
 
 /// The longest time from arrival to deadline among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]

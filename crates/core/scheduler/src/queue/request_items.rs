@@ -1,7 +1,9 @@
 //! The number of items per request.
 
+use crate::meters::rate_meter::BUCKETS;
+
 /// Older means are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
-const READS: u32 = 100;
+const READS: u32 = BUCKETS as u32;
 
 /// The mean number of items per request among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]

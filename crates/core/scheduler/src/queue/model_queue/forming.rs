@@ -14,8 +14,8 @@ use crate::{BatchLimit, DropRule, Policy, Trigger};
 /// GPUs are idle.
 const UNPACED: u64 = 8;
 /// A model that keeps less than one GPU busy lets no batch wait longer than this many times ℓ(1), here three, unless
-/// early starts are off: its items then cost little more than in the largest batch. With twice the value 16 DenseNet121
-/// lose 8 %; without a limit models with loose SLOs lose up to a third where GPUs are few.
+/// early starts are off: its items then cost little more than in the largest batch. With two, for all models, 16
+/// DenseNet121 lost 8 %; without a limit models with loose SLOs lose up to a third where GPUs are few.
 const WAIT_MAX: u64 = 3;
 
 /// A batch that could run on a GPU class: a number of requests, starting with the first that fits there.
