@@ -25,8 +25,8 @@ const EXAMPLES: Step<'_> = Step {
     args: &["test", "--workspace", "--doc", "--locked", "--quiet"],
     env: &[],
 };
-// Integration tests start the programs, which are built with them: each program is of a package that has such tests. A
-// build of the programs alone has other features, as nothing of the tests is in it, and most crates would be built twice.
+// Integration tests start the programs, which are built with them: each program is of a package that has such tests.
+// A build of the programs alone has other features, as nothing of the tests is in it, and builds much a second time.
 // `--tests`: of everything but examples, which the lints have compiled.
 const NEXTEST: Step<'_> =
     Step { name: "tests", args: &["nextest", "run", "--workspace", "--tests", "--locked", "--no-fail-fast"], env: &[] };
