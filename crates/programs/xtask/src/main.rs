@@ -100,7 +100,7 @@ pub(crate) enum What {
     Dashboards,
     /// No package declares a dependency that it never uses.
     UnusedDependencies,
-    /// Each file of tests is part of a test program.
+    /// Each file of tests is part of a test program, and each example is run.
     TestFiles,
     /// No comment is wider than the code may be.
     Comments,

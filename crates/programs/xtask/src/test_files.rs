@@ -1,4 +1,5 @@
-//! Where the tests of a package are one program, it has all of them: cargo looks for no others there.
+//! Tests that cargo was told not to look for: where the tests of a package are one program, it has all of them, and a
+//! library of which no examples are run has none.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +7,28 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 
 use crate::metadata::Metadata;
+use crate::sources::rust_files;
 
 /// The program, beside the files that are its modules.
 const PROGRAM: &str = "integration";
 
-/// Files of tests that are part of no program.
+/// The words after the fence of an example that `cargo test --doc` runs or compiles.
+const RUN: [&str; 6] = ["", "rust", "no_run", "should_panic", "compile_fail", "ignore"];
+
+/// Files of tests that are part of no program, and examples that are not run.
 pub(crate) fn problems(metadata: &Metadata) -> Result<Vec<String>> {
     let mut problems = Vec::new();
+    for package in metadata.members() {
+        if !read(&package.dir().join("Cargo.toml"))?.contains("doctest = false") {
+            continue;
+        }
+        for path in rust_files(&package.dir().join("src"))? {
+            if has_example(&read(&path)?) {
+                let name = path.strip_prefix(crate::root()).unwrap_or(&path).display();
+                problems.push(format!("{name}: its example is not run; take `doctest = false` out of the manifest"));
+            }
+        }
+    }
     for package in metadata.members() {
         let folder = package.dir().join("tests");
         let program = folder.join(PROGRAM).with_extension("rs");
@@ -50,6 +66,23 @@ fn module(path: &Path) -> Option<String> {
     path.file_stem().filter(|_| is_one).map(|name| name.to_string_lossy().into_owned())
 }
 
+/// Whether documentation has a block of code that is Rust.
+fn has_example(source: &str) -> bool {
+    let mut is_open = false;
+    for line in source.lines().map(str::trim_start) {
+        let Some(text) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else {
+            is_open = false;
+            continue;
+        };
+        let Some(words) = text.trim().strip_prefix("```") else { continue };
+        if !is_open && words.split(',').all(|word| RUN.contains(&word.trim())) {
+            return true;
+        }
+        is_open = !is_open;
+    }
+    false
+}
+
 fn is_named(name: &str, program: &str, manifest: &str) -> bool {
     let (as_module, as_program) = (format!("mod {name};"), format!("\"tests/{name}.rs\""));
     name == PROGRAM || program.lines().any(|line| line == as_module) || manifest.contains(&as_program)
@@ -64,6 +97,13 @@ mod tests {
         let (program, manifest) = ("//! All.\n\nmod moves;\n", "path = \"tests/memory.rs\"\n");
         let named = ["integration", "moves", "memory", "move"].map(|name| is_named(name, program, manifest));
         assert_eq!(named, [true, true, true, false]);
+    }
+
+    #[test]
+    fn examples_are_told_from_other_blocks() {
+        assert!(has_example("/// It adds:\n/// ```\n/// assert!(true);\n/// ```\nfn a() {}"));
+        assert!(has_example("//! ```text\n//! a\n//! ```\n//!\n//! ```rust,no_run\n//! ```"));
+        assert!(!has_example("//! ```text\n//! a\n//! ```\nfn a() {}\n    /// ```toml\n    /// ```\n"));
     }
 
     #[test]
