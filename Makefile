@@ -15,7 +15,10 @@ setup-tests: ## also the clients that the integration tests use
 build: ## build the release binary, target/release/symphony
 	cargo build --release --locked --package symphony
 
-demo: setup build ## run the whole system on this machine on real input; ends with a report
+# Without what the demo does not need (the features of crates/programs/symphony). `top` stays: without it dependencies have other features,
+# and the next build would make nearly everything again.
+demo: setup ## run the whole system on this machine on real input; ends with a report
+	cargo build --release --locked --package symphony --no-default-features --features top
 	target/release/symphony demo
 
 setup-packages: ## what makes and tries the packages: mmdebstrap, buildah, podman

@@ -1,14 +1,13 @@
 //! Backups: their bytes, and the state with which a restored cluster begins.
 
-mod scene;
-
 use proptest::prelude::*;
-use scene::{Scene, backend, backend_down, frontend, load, model_move, node, plan, report, unload};
 use symphony_cluster_state::{
     Backup, BackupError, ClusterState, Command, HolderState, IDS_SKIPPED_MIN, NewGroup, Outcome, Reply, check,
     check_step,
 };
 use symphony_types::{BackendId, NodeId};
+
+use crate::scene::{Scene, backend, backend_down, frontend, load, model_move, node, plan, report, unload};
 
 /// The time of the backups.
 const TAKEN: u64 = 1_700_000_000_123;

@@ -1,11 +1,7 @@
 //! Backends, frontends and models: what each command answers and changes, exactly.
 
-#[path = "commands/families.rs"]
 mod families;
-mod pipelines;
-mod scene;
 
-use scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};
 use symphony_cluster_state::{
     Action, ClusterState, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, HolderState, ModelSpec, NODES_MAX,
     Refusal, Reply,
@@ -14,6 +10,8 @@ use symphony_policy::{ModelPolicy, ModelPolicyName, SloShare, TriggerChoice};
 use symphony_types::{
     BackendId, BootId, Epoch, FrontendId, GpuId, ModelId, NodeId, RequestValue, SLO_MAX, SubclusterId, Token,
 };
+
+use crate::scene::{Scene, backend, backend_down, frontend, load, node, operate, report, spec, unload};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 

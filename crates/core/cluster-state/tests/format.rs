@@ -1,10 +1,8 @@
 //! What this release writes at a level is what every release wrote at it: committed bytes of every command, some
 //! answers and a whole state, by version. Who changes an encoding adds a level, keeps the old layout beside the new
-//! one, and writes a new file beside the old ones: `cargo test -p symphony-cluster-state --test format -- --ignored`.
+//! one, and writes a new file beside the old ones:
+//! `cargo test -p symphony-cluster-state --test integration format -- --ignored`.
 
-mod scene;
-
-use scene::{Scene, backend, backend_down, cuts, frontend, node, node_down, operation, report, spec};
 use symphony_cluster_state::{
     Action, ClusterState, Command, HolderState, KindProfile, LeftAlone, LogEntry, ModelSource, ModelSpec, Moved,
     NewReplica, Outcome, PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, decode_outcome, encode_outcome,
@@ -15,6 +13,9 @@ use symphony_types::{
     BackendId, BootId, Colour, Duty, Epoch, Filter, Finite, Fit, FrontendId, ImageInput, Layout, Level, Member,
     ModelId, NodeId, OperationId, SubclusterId, Token, Transforms,
 };
+
+use crate::scene;
+use crate::scene::{Scene, backend, backend_down, cuts, frontend, node, node_down, operation, report, spec};
 
 const BACKEND: Member = Member::Backend(BackendId::new(1));
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);

@@ -1,10 +1,9 @@
 //! Planned moves of leadership, and what processes are there for.
 
-mod scene;
-
-use scene::{Scene, backend, frontend, node, node_down, operate};
 use symphony_cluster_state::{Action, Command, Effect, LeadTransfer, Refusal};
 use symphony_types::{BackendId, BootId, Duty, FrontendId, Member, NodeId, SubclusterId, Token};
+
+use crate::scene::{Scene, backend, frontend, node, node_down, operate};
 
 const S: SubclusterId = SubclusterId::new(1);
 

@@ -1,10 +1,9 @@
 //! Who leads a sub-cluster, and with which token, as replicas come and go.
 
-mod scene;
-
-use scene::{Scene, backend, node, node_down};
 use symphony_cluster_state::{Command, Effect, Refusal};
 use symphony_types::{BootId, Epoch, NodeId, SubclusterId, Token};
+
+use crate::scene::{Scene, backend, node, node_down};
 
 fn led(subcluster: u32, name: &str, leader: Option<u64>, token: u64) -> Effect {
     let (leader, token) = (leader.map(NodeId::new), Token::new(token));

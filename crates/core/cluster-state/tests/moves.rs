@@ -1,13 +1,13 @@
 //! Plans and their moves: nothing is taken away before its successor is ready.
 
-mod scene;
-
-use scene::{Scene, backend, backend_down, backend_move, load, model_move, node, operate, plan, report, unload};
 use symphony_cluster_state::{
     Action, Command, Effect, HolderState, LOADS_PER_BACKEND_MAX, LeftAlone, MoveCost, MoveProgress, Moved,
     PlanProposal, PlanStatus, Refusal,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, Member, ModelId, SubclusterId, Token};
+
+use crate::scene;
+use crate::scene::{Scene, backend, backend_down, backend_move, load, model_move, node, operate, plan, report, unload};
 
 const LEFT: SubclusterId = SubclusterId::new(1);
 const RIGHT: SubclusterId = SubclusterId::new(2);

@@ -1,10 +1,10 @@
 //! What operators ask for is done once, remembered with who asked, and forgotten in the order of the log.
 
-mod scene;
-
-use scene::{Scene, backend, load, operate, operation, spec};
 use symphony_cluster_state::{Action, ClusterState, Command, NewReplica, OPERATIONS_KEPT, Operation, Refusal, Reply};
 use symphony_types::{BackendId, Duty, Epoch, FrontendId, Member, NodeId, OperationId};
+
+use crate::scene;
+use crate::scene::{Scene, backend, load, operate, operation, spec};
 
 fn scene() -> Scene {
     let mut scene = Scene::with_three_nodes();

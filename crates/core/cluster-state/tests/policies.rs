@@ -1,10 +1,9 @@
 //! Policies for whole sub-clusters: who may decide by them, and what becomes of one that fails.
 
-mod scene;
-
-use scene::{Scene, backend, node, node_down, operate};
 use symphony_cluster_state::{Action, Command, Effect, PolicyFailure};
 use symphony_types::{BootId, Duty, Level, Member, NodeId, SubclusterId, Token};
+
+use crate::scene::{Scene, backend, node, node_down, operate};
 
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 

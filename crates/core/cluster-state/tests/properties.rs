@@ -1,19 +1,19 @@
 //! Whatever is proposed: invariants hold, replicas agree byte for byte, snapshots change nothing, bytes never panic.
 
-mod scene;
-
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
-use scene::{backend, backend_down, frontend, node, node_down, operation, report};
 use symphony_cluster_state::{
     Action, Applied, ClusterState, Command, HolderState, LeadTransfer, ModelSource, ModelSpec, Moved, POLICY_OF_MODELS,
     PlanProposal, PolicyFailure, Refusal, Reply, Shadow, Traffic, WantedMove, check, check_step, decode_outcome,
     encode_outcome,
 };
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, Level, Member, ModelId, NodeId, SubclusterId, Token};
+
+use crate::scene;
+use crate::scene::{backend, backend_down, frontend, node, node_down, operation, report};
 
 const KINDS: [&str; 2] = ["cpu", "gpu"];
 

@@ -1,9 +1,8 @@
 //! Traffic splits among the versions of a model.
 
-mod scene;
-
-use scene::{Scene, backend, load, operate, spec, traffic, unload};
 use symphony_cluster_state::{Action, Effect, Refusal, Shadow, TRAFFIC_SPLITS_MAX, Traffic};
+
+use crate::scene::{Scene, backend, load, operate, spec, traffic, unload};
 
 fn scene() -> Scene {
     let mut scene = Scene::with_three_nodes();

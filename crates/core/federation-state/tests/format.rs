@@ -1,16 +1,15 @@
 //! What this release writes is what releases of the same format version wrote before it: committed bytes of every
 //! command, some answers and a whole state. Who changes an encoding raises the version, and writes a new file beside
-//! the old ones: `cargo test -p symphony-federation-state --test format -- --ignored`.
+//! the old ones: `cargo test -p symphony-federation-state --test integration format -- --ignored`.
 
-mod scene;
-
-use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{
     Action, Cause, Command, FederationState, LogEntry, Outcome, Progress, Refusal, Reply, decode_outcome,
     encode_outcome,
 };
 use symphony_testkit::{FormatFile, NamedBytes};
 use symphony_types::OperationId;
+
+use crate::scene::{Scene, load, operate, see, unload};
 
 /// A history with every command, that leads to a state with something in every part.
 fn history() -> Vec<Command> {

@@ -1,10 +1,9 @@
 //! Make before break between clusters, their loss, and operators' commands.
 
-mod scene;
-
-use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{Action, Cause, Command, Operation, PLANS_KEPT, Progress, Refusal};
 use symphony_types::SLO_MAX;
+
+use crate::scene::{Scene, load, operate, see, unload};
 
 #[test]
 fn a_model_is_at_home_in_one_cluster_until_the_other_has_it() {

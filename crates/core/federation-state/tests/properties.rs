@@ -1,11 +1,10 @@
 //! Any commands in any order: the invariants hold (they are asserted after every command), and equal commands give
 //! equal bytes.
 
-mod scene;
-
 use proptest::prelude::*;
-use scene::{Scene, load, operate, see, unload};
 use symphony_federation_state::{Action, Cause, Command, FederationState, check, check_step};
+
+use crate::scene::{Scene, load, operate, see, unload};
 
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const MODELS: [&str; 3] = ["m", "n", "o"];

@@ -1,9 +1,8 @@
 //! Replicas of the group that have held an entry of its log are remembered for ever.
 
-mod scene;
-
-use scene::{Scene, see};
 use symphony_federation_state::{Command, FederationState, REPLICAS_MAX, Refusal};
+
+use crate::scene::{Scene, see};
 
 #[test]
 fn a_replica_that_was_seen_once_is_never_forgotten() {

@@ -1,9 +1,8 @@
 //! A federation that is founded anew with the state of a backup.
 
-mod scene;
-
-use scene::{Scene, load};
 use symphony_federation_state::{Cause, Command, FederationState, Progress, check, check_step};
+
+use crate::scene::{Scene, load};
 
 /// Far above what the former group can have given.
 const ANEW: u64 = 1 << 50;

@@ -1,11 +1,10 @@
 //! The solver against every division there is, and the program against both.
 
-mod problems;
-
-use problems::{alike, any_small, model, small};
 use proptest::prelude::*;
 use symphony_partitioner::milp::Milp;
 use symphony_partitioner::{Unsolved, exhaustive, solve, verify};
+
+use crate::problems::{alike, any_small, model, small};
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]

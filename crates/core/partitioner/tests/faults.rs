@@ -1,10 +1,9 @@
 //! Every equation has a planted fault that `verify` finds, and plans of the solver have none.
 
-mod problems;
-
-use problems::{alike, any_small, model, small};
 use proptest::prelude::*;
 use symphony_partitioner::{Gpu, PartitionPlan, Pin, Problem, Violation, solve, verify};
+
+use crate::problems::{alike, any_small, model, small};
 
 fn problem() -> Problem {
     let models =

@@ -1,10 +1,9 @@
 //! Every way in which there is no plan is said: which limit, by how much, which models.
 
-mod problems;
-
-use problems::{alike, model, need, part, small};
 use symphony_partitioner::{Gpu, GpuKind, PartKind, Pin, Problem, Unsolved, solve, verify};
 use symphony_types::Nanos;
+
+use crate::problems::{alike, model, need, part, small};
 
 fn two() -> Problem {
     alike(2, 0, 200.0, 1000, (0..4).map(|at| model(&format!("m{at}"), 90.0, 100, 300)).collect())

@@ -1,10 +1,9 @@
 //! C4: solving again from the plan changes nothing; near problems change little; moves stay within C_max.
 
-mod problems;
-
-use problems::{alike, any_small, model, small};
 use proptest::prelude::*;
 use symphony_partitioner::{Budget, Change, Problem, solve, verify};
+
+use crate::problems::{alike, any_small, model, small};
 
 /// Models of many sizes and rates, by a fixed rule.
 fn many(models: usize, parts: usize) -> Problem {

@@ -1,11 +1,10 @@
 //! Models and processes with their GPUs, planned together: they come to rest, move whole, and leave nobody alone.
 
-mod problems;
-
-use problems::{MB, alike, model, need, small};
 use proptest::prelude::*;
 use symphony_partitioner::{Arranged, Change, PartitionPlan, Problem, Unit, UnitGpu, Violation, arrange};
 use symphony_types::Nanos;
+
+use crate::problems::{MB, alike, model, need, small};
 
 /// A unit of so many GPUs of a kind.
 fn unit(name: &str, part: usize, kind: usize, gpus: usize) -> Unit {

@@ -1,13 +1,12 @@
 //! Runs through random pipelines, with results, losses and cancels in any order: P1 to P3 hold, and every request ends.
 
-mod shapes;
-
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use shapes::{Dice, forks_and_joins, pipeline, tree};
 use symphony_pipeline::{Action, AskId, Cost, Event, Lost, Pipeline, PipelineRun, RunCheck, RunPlan, split};
 use symphony_types::{DropReason, LatencyProfile, Nanos, Outcome, Time};
+
+use crate::shapes::{Dice, forks_and_joins, pipeline, tree};
 
 fn random(dice: &mut Dice, is_tree: bool) -> Pipeline {
     let stages = 1 + dice.below(8);

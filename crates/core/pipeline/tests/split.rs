@@ -1,13 +1,12 @@
 //! The split against brute force over all batch sizes, on random trees and forks that join.
 
-mod shapes;
-
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use shapes::{Dice, forks_and_joins, pipeline, tree};
 use symphony_pipeline::{BatchOption, Cost, Pipeline, Split, even_split, options, split, split_options};
 use symphony_types::{LatencyProfile, Nanos};
+
+use crate::shapes::{Dice, forks_and_joins, pipeline, tree};
 
 const STEP: Nanos = Nanos::from_millis(1);
 const RATE_RPS: f64 = 200.0;

@@ -1,7 +1,5 @@
 //! Models that share a trunk, served together and each by itself, with every invariant watched; and pipelines.
 
-mod pipelines;
-
 use symphony_simulator::{RunResult, simulate};
 use symphony_workload::Scenario;
 

@@ -1,7 +1,5 @@
 //! Models that share a trunk: as a family, each by itself, and what is refused; and pipelines.
 
-mod pipelines;
-
 use symphony_types::{Nanos, Time};
 use symphony_workload::{Scenario, request_streams};
 

@@ -3,12 +3,17 @@
 //! It is a library, so that a program of one's own can be the same binary with policies added: see [`main_with`] and
 //! `examples/policy.rs`.
 
+// What only a part that was left out uses.
+#![cfg_attr(not(all(feature = "simulation", feature = "top")), allow(dead_code, unused_imports, unused_variables))]
+
 mod cli;
 #[cfg(test)]
 mod cli_tests;
 mod console;
 mod context;
 mod exit;
+#[cfg(not(all(feature = "simulation", feature = "top")))]
+mod left_out;
 mod local;
 mod near;
 mod node;
@@ -26,6 +31,7 @@ use crate::cli::{Cli, Command};
 
 /// Requests are hundreds of small allocations that one thread makes and another frees: the system's allocator took a
 /// sixth of a frontend's time.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -89,12 +95,19 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Explain(args) => tools::explain::run(&args).await,
             Command::Profile(args) => tools::profile::run(&args),
             Command::Load(args) => tools::load::run(&args).await,
+            #[cfg(feature = "simulation")]
             Command::Sim(args) => tools::sim::run(&args, &watched()),
+            #[cfg(feature = "simulation")]
             Command::Paper(args) => tools::paper::run(&args),
             Command::Replay(args) => tools::replay::run(&args, &watched()),
             Command::Tape(command) => tools::tape::run(&command),
             Command::Trace(command) => tools::trace::run(&command),
+            #[cfg(feature = "simulation")]
             Command::Compare(args) => tools::compare::run(&args, &watched()),
+            #[cfg(not(feature = "simulation"))]
+            Command::Sim(_) | Command::Paper(_) | Command::Compare(_) => {
+                Err(left_out::left_out("sim`, `paper` and `compare", "simulation"))
+            }
             Command::Completions(args) => {
                 tools::shell::completions(&args);
                 Ok(())

@@ -20,6 +20,7 @@ mod readmes;
 mod rust_code;
 mod sources;
 mod step;
+mod test_files;
 mod titles;
 mod unused_dependencies;
 mod verify;
@@ -99,6 +100,8 @@ pub(crate) enum What {
     Dashboards,
     /// No package declares a dependency that it never uses.
     UnusedDependencies,
+    /// Each file of tests is part of a test program, and each example is run.
+    TestFiles,
     /// No comment is wider than the code may be.
     Comments,
     /// No old word where the glossary has another one.
@@ -126,6 +129,7 @@ impl What {
             Self::Figures,
             Self::Dashboards,
             Self::UnusedDependencies,
+            Self::TestFiles,
             Self::Comments,
             Self::OldWords,
             Self::Lengths,
@@ -148,6 +152,7 @@ impl What {
             Self::Figures => figures::problems(root())?,
             Self::Dashboards => dashboards::problems(root())?,
             Self::UnusedDependencies => unused_dependencies::problems(metadata)?,
+            Self::TestFiles => test_files::problems(metadata)?,
             Self::Comments => comments::problems(metadata)?,
             Self::OldWords => old_words::problems(metadata, root())?,
             Self::Lengths => lengths::problems(root())?,

@@ -9,8 +9,12 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// Dependencies that no source names, and the reason for each.
-const NEVER_NAMED: [(&str, &str); 2] =
-    [("tonic-prost", "code that tonic generates names it"), ("highs-sys", "linked for `highs`, by its feature")];
+const NEVER_NAMED: [(&str, &str); 4] = [
+    ("tonic-prost", "code that tonic generates names it"),
+    ("highs-sys", "linked for `highs`, by its feature"),
+    ("idna_adapter", "only for its version: see Cargo.toml"),
+    ("prettyplease", "only for its feature: see Cargo.toml"),
+];
 
 /// Dependencies that nothing uses.
 pub(crate) fn problems(metadata: &Metadata) -> Result<Vec<String>> {

@@ -20,31 +20,25 @@ const DOCUMENTATION: Step<'_> = Step {
     args: &["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"],
     env: &[("RUSTDOCFLAGS", "-D warnings")],
 };
-// Integration tests start the programs, so these must be as new as the tests. In one build with the tests: without
-// them, dependencies have fewer features, and a fifth of all crates would be built twice.
-const PROGRAMS: Step<'_> = Step {
-    name: "programs and tests",
-    args: &["build", "--workspace", "--bins", "--tests", "--locked"],
-    env: &[],
-};
 const EXAMPLES: Step<'_> = Step {
     name: "examples in documentation",
     args: &["test", "--workspace", "--doc", "--locked", "--quiet"],
     env: &[],
 };
+// Integration tests start the programs, which are built with them: each program is of a package that has such tests.
+// A build of the programs alone has other features, as nothing of the tests is in it, and builds much a second time.
+// `--tests`: of everything but examples, which the lints have compiled.
 const NEXTEST: Step<'_> =
-    Step { name: "tests", args: &["nextest", "run", "--workspace", "--locked", "--no-fail-fast"], env: &[] };
-const CARGO_TEST: Step<'_> = Step {
-    name: "tests",
-    args: &["test", "--workspace", "--lib", "--bins", "--tests", "--locked", "--no-fail-fast"],
-    env: &[],
-};
+    Step { name: "tests", args: &["nextest", "run", "--workspace", "--tests", "--locked", "--no-fail-fast"], env: &[] };
+const CARGO_TEST: Step<'_> =
+    Step { name: "tests", args: &["test", "--workspace", "--tests", "--locked", "--no-fail-fast"], env: &[] };
 
 // A separate feature: HiGHS is a C++ library that not every machine has.
-const EXACT_SOLVER: [&str; 6] = ["test", "--package", "symphony-milp", "--features", "highs", "--locked"];
-// Only the tests of the program: the program itself would stay linked against a library that exists only here.
-const EXACT_COMMAND: [&str; 8] =
-    ["test", "--package", "symphony", "--features", "highs", "--lib", "--locked", "the_exact_solver"];
+// Of the whole workspace, so that features are those of the tests before, and little is built again.
+const EXACT_SOLVER: [&str; 7] = ["test", "--workspace", "--features", "symphony/highs", "--test", "oracle", "--locked"];
+// Only tests of libraries: the program itself would stay linked against a library that exists only here.
+const EXACT_COMMAND: [&str; 7] =
+    ["test", "--workspace", "--features", "symphony/highs", "--lib", "--locked", "the_exact_solver"];
 
 /// All steps, cheap ones first; goes on after a failure, so that one run reports all. Tests come last, and the last
 /// line has their number.
@@ -60,7 +54,6 @@ pub(crate) fn verify() -> Result<bool> {
     note("checks", check(What::All)?);
     note("lints", LINTS.run()?);
     note("documentation", DOCUMENTATION.run()?);
-    note(PROGRAMS.name, PROGRAMS.run()?);
     note("examples in documentation", EXAMPLES.run()?);
     let (well, lines) = if nextest_installed() {
         NEXTEST.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?

@@ -1,12 +1,11 @@
 //! Processes and operators may call any replica, and every replica gives the same answers.
 
-mod scene;
-
-use scene::{CLUSTER, Cluster, backend, leadership, model, patiently, steady};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_types::{BackendId, BootId, Level};
 use tonic::Code;
+
+use crate::scene::{CLUSTER, Cluster, backend, leadership, model, patiently, steady};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn registrations_and_models_reach_every_watch_through_any_replica() {

@@ -1,11 +1,10 @@
 //! Leadership moves off live replicas when an operator asks for it or the load requires it.
 
-mod scene;
-
-use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_cluster_state::Command;
 use symphony_protocol::control as pb;
 use symphony_types::{BootId, Duty, Member, NodeId};
+
+use crate::scene::{Cluster, backend, leadership, patiently, steady};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_drain_asks_a_successor_and_the_leader_leads_until_it_is_ready() {

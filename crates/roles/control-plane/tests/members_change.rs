@@ -1,14 +1,13 @@
 //! Replicas join, leave and are replaced while the others serve; a replica that has lost its votes does not return.
 
-mod scene;
-
 use std::time::Duration;
 
-use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{GroupRole, View};
 use symphony_types::{Duty, NodeId};
 use tonic::Code;
+
+use crate::scene::{Cluster, backend, leadership, patiently, steady};
 
 /// The control group by a linearizable read: id and role of each member.
 async fn group(cluster: &Cluster, id: u64) -> Vec<(u64, GroupRole)> {

@@ -1,12 +1,11 @@
 //! A control group of one release becomes one of the next, replica by replica.
 
-mod scene;
-
-use scene::{Cluster, backend, steady};
 use symphony_net::ClusterLevel;
 use symphony_protocol::control as pb;
 use symphony_types::{Level, NodeId};
 use tonic::Code;
+
+use crate::scene::{Cluster, backend, steady};
 
 /// Asks until the answer has these words: the leader hears of what the others know by their heartbeats.
 async fn refused(cluster: &Cluster, at: u64, words: &[&str]) {

@@ -1,14 +1,13 @@
 //! A client without an answer repeats its request at any replica; the operation is done once, and remembered with its
 //! actor.
 
-mod scene;
-
-use scene::{Cluster, backend, model, patiently, steady};
 use symphony_cluster_state::{Action, Command, Operation};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{OperationView, View};
 use symphony_types::OperationId;
 use tonic::Code;
+
+use crate::scene::{Cluster, backend, model, patiently, steady};
 
 fn id(number: u128) -> String {
     OperationId::new(number).to_string()

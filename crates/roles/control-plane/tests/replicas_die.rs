@@ -1,17 +1,16 @@
 //! Replicas die, are declared down, and return: others lead their sub-clusters, under larger tokens.
 
-mod scene;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use scene::{Cluster, backend, leadership, patiently, steady};
 use symphony_cluster_state::{Command, NodeRegistration};
 use symphony_control_plane::{LeadReport, Timing};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_types::{BootId, Duty, Member, Nanos, NodeId, Token};
+
+use crate::scene::{Cluster, backend, leadership, patiently, steady};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_leader_of_a_subcluster_dies_and_comes_back_as_somebody_new() {

@@ -1,5 +1,5 @@
 //! What it costs loaded leads that there are others. Prints figures and promises none:
-//! `cargo test --release -p symphony-scheduler-runtime --test many_leads -- --ignored --nocapture`.
+//! `cargo test --release -p symphony-scheduler-runtime --test integration many_leads -- --ignored --nocapture`.
 
 use std::collections::VecDeque;
 use std::fs;

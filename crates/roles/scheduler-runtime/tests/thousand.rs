@@ -1,5 +1,6 @@
 //! What it takes to lead a thousand sub-clusters at once. Prints figures and promises none: `cargo test --release -p
-//! symphony-scheduler-runtime --test thousand -- --ignored --nocapture`, with more than 4096 open files allowed.
+//! symphony-scheduler-runtime --test integration thousand -- --ignored --nocapture`, with more than 4096 open files
+//! allowed.
 
 use std::collections::BTreeMap;
 use std::fs;

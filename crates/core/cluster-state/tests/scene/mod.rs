@@ -1,5 +1,5 @@
 //! Commands as the tests write them, in one line each.
-#![allow(dead_code, unreachable_pub)] // Each test program uses its part.
+#![allow(dead_code, unreachable_pub)] // Each test takes what it needs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

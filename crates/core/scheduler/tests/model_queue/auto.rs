@@ -7,7 +7,7 @@ use symphony_scheduler::{
 };
 use symphony_types::{DropReason, GpuId, LatencyProfile, Nanos, RequestValue, Time};
 
-use crate::{CLASS, Host, SLO_MS, WHY, ms, request, wanted_start};
+use super::{CLASS, Host, SLO_MS, WHY, ms, request, wanted_start};
 
 #[test]
 fn the_adaptive_trigger_waits_as_long_as_another_arrival_is_likely() {

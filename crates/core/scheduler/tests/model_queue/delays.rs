@@ -6,7 +6,7 @@ use symphony_scheduler::{
 };
 use symphony_types::{LatencyProfile, Nanos, Time};
 
-use crate::{DATA_PER_ITEM, Host, SLO_MS, after, ms, offer, wanted_start};
+use super::{DATA_PER_ITEM, Host, SLO_MS, after, ms, offer, wanted_start};
 
 #[test]
 fn a_measured_delay_holds_for_what_is_decided_next() {

@@ -5,7 +5,7 @@ use symphony_scheduler::{
 };
 use symphony_types::{BootId, DropReason, FrontendId, GpuId, Nanos, Time};
 
-use crate::{CLASS, Host, SLO_MS, WHY, after, full, ms, offer, request};
+use super::{CLASS, Host, SLO_MS, WHY, after, full, ms, offer, request};
 
 #[test]
 fn a_batch_waits_until_no_further_arrival_could_join() {

@@ -4,8 +4,8 @@ use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
 use symphony_scheduler::{ClassProfiles, ClusterInput, ClusterModel, DataDelay, Delays};
 use symphony_types::{GpuClass, LatencyProfile, Nanos, Time};
 
-use crate::Order::{Drop, Execute, WakeAt};
-use crate::{Host, after, cluster, facts, ms, request};
+use super::Order::{Drop, Execute, WakeAt};
+use super::{Host, after, cluster, facts, ms, request};
 
 /// Five milliseconds ahead, deadlines five milliseconds early.
 const SETTINGS: ClockworkSettings = ClockworkSettings { commit: Nanos::from_millis(5), early: Nanos::from_millis(5) };

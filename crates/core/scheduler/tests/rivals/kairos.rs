@@ -10,8 +10,8 @@ use symphony_scheduler::rivals::{Clkwrk, Drs, Kairos, KairosSettings, Ribbon};
 use symphony_scheduler::{ClusterInput, ClusterModel, ClusterPolicy, Request};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 
-use crate::Order::{Drop, Execute, WakeAt};
-use crate::{Host, Order, after, facts, ms, request};
+use super::Order::{Drop, Execute, WakeAt};
+use super::{Host, Order, after, facts, ms, request};
 
 const FAST: u32 = 0;
 const SLOW: u32 = 1;

@@ -4,15 +4,15 @@ use symphony_scheduler::rivals::{Nexus, NexusSettings};
 use symphony_scheduler::{ClassProfiles, ClusterInput, ClusterModel, ClusterPolicy, Delays};
 use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
 
-use crate::Order::{Drop, Execute, WakeAt};
-use crate::{Host, after, cluster, facts, ms};
+use super::Order::{Drop, Execute, WakeAt};
+use super::{Host, after, cluster, facts, ms};
 
 fn nexus(slos_ms: &[u64], settings: NexusSettings) -> Host<Nexus> {
     Host::new(Nexus::new(&facts(), settings)).with_models(cluster(slos_ms, 16, Delays::default()))
 }
 
 /// The GPU of the only order.
-fn gpu_of(orders: &[crate::Order]) -> u32 {
+fn gpu_of(orders: &[super::Order]) -> u32 {
     match orders {
         [Execute(_, gpu, ..)] => *gpu,
         other => panic!("one plan was expected: {other:?}"),

@@ -10,8 +10,8 @@ use symphony_scheduler::{
 };
 use symphony_types::{GpuClass, GpuId, Nanos, RequestId, Time};
 
-use crate::skeleton::Skeleton;
-use crate::{cluster, facts};
+use super::skeleton::Skeleton;
+use super::{cluster, facts};
 
 const MODELS: u32 = 3;
 const GPUS: u32 = 3;

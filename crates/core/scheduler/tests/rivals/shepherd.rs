@@ -2,8 +2,8 @@ use symphony_scheduler::rivals::{Shepherd, ShepherdSettings};
 use symphony_scheduler::{ClusterFacts, Delays};
 use symphony_types::{Nanos, Time};
 
-use crate::Order::{Drop, Execute, Preempt, WakeAt};
-use crate::{Host, after, cluster, facts, ms};
+use super::Order::{Drop, Execute, Preempt, WakeAt};
+use super::{Host, after, cluster, facts, ms};
 
 const SETTINGS: ShepherdSettings = ShepherdSettings { preempt_factor: 3.0 };
 

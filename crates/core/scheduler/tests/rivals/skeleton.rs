@@ -9,7 +9,7 @@ use symphony_scheduler::{
 };
 use symphony_types::{DropReason, GpuClass, GpuId, Time};
 
-use crate::{Host, Order, cluster, ms};
+use super::{Host, Order, cluster, ms};
 
 /// First come, first served, in batches of one request.
 #[derive(Default)]

@@ -40,7 +40,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let pools = [(1.0, 35), (2.0, 70), (4.0, 140)];
     let mixed: Vec<_> = pools
         .into_iter()
-        .take(lab.pick(pools.len(), 2))
+        .take(lab.pick(pools.len(), 1))
         .map(|(ratio, gpus)| {
             (
                 format!("{ratio} GPU{} per model", if ratio == 1.0 { "" } else { "s" }),
@@ -63,10 +63,13 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         let models = vec![Models { count: 16, slo_ms, ..Models::of(&row) }];
         (format!("SLO {slo_ms:.0} ms"), lab.setup(name, 32, models))
     };
-    let densenet = [at_slo("DenseNet121", 30.0), at_slo("DenseNet121", 50.0)];
+    let at_slos = |name: &str| -> Vec<_> {
+        lab.pick::<&[f64]>(&[30.0, 50.0], &[30.0]).iter().map(|&slo_ms| at_slo(name, slo_ms)).collect()
+    };
+    let densenet = at_slos("DenseNet121");
     let title = "16 × DenseNet121 (strong batching) on 32 GPUs";
     panels.push(by_shape(lab, "b", title, "densenet_30ms", &densenet, &shapes, &mut table, &mut comparisons)?);
-    let bert = [at_slo("BERT", 30.0), at_slo("BERT", 50.0)];
+    let bert = at_slos("BERT");
     let title = "16 × BERT (no batching gain) on 32 GPUs";
     panels.push(by_shape(lab, "c", title, "bert", &bert, &shapes, &mut table, &mut comparisons)?);
     panels.push(all_cases(lab, &mut table, &mut comparisons)?);

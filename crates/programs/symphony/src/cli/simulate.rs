@@ -6,6 +6,12 @@ use clap::Args;
 
 use super::Output;
 
+#[cfg(feature = "simulation")]
+const EXPLAINED_MAX: i64 = symphony_simulator::EXPLAINED_MAX as i64;
+/// As many as there are: the command is refused.
+#[cfg(not(feature = "simulation"))]
+const EXPLAINED_MAX: i64 = u16::MAX as i64;
+
 #[derive(Debug, Args)]
 pub(crate) struct ReplayArgs {
     /// Tapes; each worker of each lead has its own.
@@ -50,7 +56,7 @@ pub(crate) struct SimArgs {
     pub(crate) explain: Vec<String>,
     /// Explain so many of the requests that were dropped or late after the warm-up, the worst first.
     #[arg(long, value_name = "COUNT", conflicts_with = "explain",
-          value_parser = clap::value_parser!(u16).range(1..=symphony_simulator::EXPLAINED_MAX as i64))]
+          value_parser = clap::value_parser!(u16).range(1..=EXPLAINED_MAX))]
     pub(crate) explain_worst: Option<u16>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Output::Table)]

@@ -5,6 +5,7 @@ use std::path::Path;
 use symphony_executor::{BatchInputs, ModelExecutor};
 use symphony_executor_gpu::overlap::{Device, Extent, Span, Spans};
 use symphony_executor_gpu::{Cuda, PinnedPool, StagedModel};
+#[cfg(feature = "simulation")]
 use symphony_simulator::{TraceSpan, spans_to_trace_json};
 use symphony_types::{Nanos, Time};
 
@@ -21,8 +22,15 @@ pub(super) fn open(ordinal: u32) -> anyhow::Result<Cuda> {
     Cuda::open(ordinal, &PinnedPool::new(PINNED_BYTES_MAX)).map_err(bad_input)
 }
 
+/// Refuses to: the form of the file is the simulator's.
+#[cfg(not(feature = "simulation"))]
+pub(super) fn write<D: Device>(_: &mut StagedModel<D>, _: u32, _: &str, _: &Path) -> anyhow::Result<f64> {
+    Err(crate::left_out::left_out("profile --timeline", "simulation"))
+}
+
 /// Runs batches of this size, writes when each part of each was done, and returns the share of copies to the device
 /// that overlapped with computations.
+#[cfg(feature = "simulation")]
 pub(super) fn write<D: Device>(model: &mut StagedModel<D>, items: u32, title: &str, out: &Path) -> anyhow::Result<f64> {
     let zeros: Vec<Vec<u8>> =
         model.signature().inputs.iter().map(|s| vec![0; s.item_bytes() * items as usize]).collect();
@@ -47,6 +55,7 @@ fn hidden(spans: &[(Extent, Spans)]) -> f64 {
     if copied == 0 { 0.0 } else { shared as f64 / copied as f64 }
 }
 
+#[cfg(feature = "simulation")]
 fn trace_json(title: &str, spans: &[(Extent, Spans)]) -> String {
     let at = |nanos: Nanos| Time::from_nanos(nanos.get());
     let of_batch = |(batch, (extent, spans)): (usize, &(Extent, Spans))| {

@@ -5,6 +5,7 @@ mod arrivals_file;
 mod asked_model;
 pub(crate) mod backup;
 pub(crate) mod certs;
+#[cfg(feature = "simulation")]
 pub(crate) mod compare;
 pub(crate) mod context;
 pub(crate) mod describe;
@@ -27,6 +28,7 @@ pub(crate) mod model;
 mod operation;
 mod pack;
 mod page;
+#[cfg(feature = "simulation")]
 pub(crate) mod paper;
 mod partition;
 pub(crate) mod pipeline;
@@ -38,12 +40,15 @@ mod profile_report;
 mod public_access;
 pub(crate) mod replay;
 pub(crate) mod shell;
+#[cfg(feature = "simulation")]
 pub(crate) mod sim;
+#[cfg(feature = "simulation")]
 mod sim_explain;
 mod split;
 pub(crate) mod subcluster;
 pub(crate) mod table;
 pub(crate) mod tape;
+#[cfg(feature = "simulation")]
 mod timeline;
 pub(crate) mod trace;
 pub(crate) mod upgrade;

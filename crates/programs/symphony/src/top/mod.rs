@@ -4,8 +4,11 @@
 //! samples, [`Board`](board::Board) is the state that keys change, [`draw`] puts both on a terminal. Only the first and
 //! [`live`] do I/O.
 
+#[cfg(feature = "top")]
 mod board;
+#[cfg(feature = "top")]
 mod draw;
+#[cfg(feature = "top")]
 mod live;
 mod row;
 pub(crate) mod sample;
@@ -13,20 +16,24 @@ pub(crate) mod sample;
 pub(crate) mod scene;
 mod screen;
 mod wanted;
+mod window;
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use crate::cli::{Output, TopArgs};
 use crate::tools::table;
-pub(crate) use live::Window;
 pub(crate) use sample::Sample;
 pub(crate) use screen::Screen;
+pub(crate) use window::Window;
 
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
     let (over, sampler) = (Duration::from_secs(args.over_s), sample::Sampler::new(&args.cluster, &args.public)?);
     if !args.once && args.output == Output::Table && std::io::stdout().is_terminal() {
+        #[cfg(feature = "top")]
         return live::run(sampler, over).await;
+        #[cfg(not(feature = "top"))]
+        return Err(crate::left_out::left_out("top` without `--once", "top"));
     }
     let began = Instant::now();
     let before = sampler.take(began).await?;

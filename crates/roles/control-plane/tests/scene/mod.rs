@@ -1,5 +1,5 @@
 //! Replicas in one process on loopback, each with its own directory, and the steps of the tests' stories.
-#![allow(dead_code, unreachable_pub)] // Each test program uses its part.
+#![allow(dead_code, unreachable_pub)] // Each test takes what it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use symphony_protocol::execute::{Done, Execute, FromBackend, SealedGpu, ToBacken
 use symphony_transport::{LinkReceiver, LinkSender};
 use symphony_types::{GpuId, RequestId, Token};
 
-use crate::{BACKEND_BOOT, GPU, NODE, NODE_BOOT, SUBCLUSTER, soon};
+use super::{BACKEND_BOOT, GPU, NODE, NODE_BOOT, SUBCLUSTER, soon};
 
 pub(crate) struct Backend {
     pub(crate) sender: LinkSender<FromBackend>,

@@ -3,10 +3,10 @@
 use symphony_protocol::execute::ToBackend;
 use symphony_types::Duty;
 
-use crate::backend::sequences;
-use crate::frontend::header;
-use crate::scene::Scene;
-use crate::{BACKEND, GPU, TOKEN};
+use super::backend::sequences;
+use super::frontend::header;
+use super::scene::Scene;
+use super::{BACKEND, GPU, TOKEN};
 
 #[tokio::test]
 async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wanted() {

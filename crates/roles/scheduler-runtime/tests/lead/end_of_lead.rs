@@ -6,9 +6,9 @@ use symphony_protocol::view::View;
 use symphony_transport::connect_link;
 use symphony_types::Token;
 
-use crate::frontend::header;
-use crate::scene::Scene;
-use crate::{FRONTEND, FRONTEND_BOOT, LATER, OTHER, SUBCLUSTER, TOKEN, soon};
+use super::frontend::header;
+use super::scene::Scene;
+use super::{FRONTEND, FRONTEND_BOOT, LATER, OTHER, SUBCLUSTER, TOKEN, soon};
 
 #[tokio::test]
 async fn a_fenced_leader_ends_and_lets_its_frontends_go() {

@@ -7,10 +7,10 @@ use symphony_protocol::view::{BackendView, GpuView, TrunkView, View};
 use symphony_types::{BackendId, CutDigest, FailReason, GpuId, ModelId, Token};
 use tokio::net::TcpListener;
 
-use crate::backend::{Backend, sequences};
-use crate::frontend::{Frontend, header};
-use crate::scene::{Scene, model};
-use crate::{SUBCLUSTER, soon};
+use super::backend::{Backend, sequences};
+use super::frontend::{Frontend, header};
+use super::scene::{Scene, model};
+use super::{SUBCLUSTER, soon};
 
 const TRUNK: CutDigest = CutDigest::new(7);
 const ONE: ModelId = ModelId::new(1);

@@ -4,7 +4,7 @@ use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader
 use symphony_transport::{LinkReceiver, LinkSender};
 use symphony_types::{Nanos, RequestId};
 
-use crate::{FRONTEND, FRONTEND_BOOT, TOKEN, soon};
+use super::{FRONTEND, FRONTEND_BOOT, TOKEN, soon};
 
 pub(crate) struct Frontend {
     pub(crate) sender: LinkSender<ToLeader>,

@@ -4,10 +4,10 @@ use symphony_cluster_state::LeadReport;
 use symphony_protocol::execute::{Execute, FromBackend, Refusal};
 use symphony_protocol::view::SuccessorView;
 
-use crate::backend::sequences;
-use crate::frontend::header;
-use crate::scene::Scene;
-use crate::{LATER, NODE, NODE_BOOT, OTHER, SUBCLUSTER, TOKEN, soon};
+use super::backend::sequences;
+use super::frontend::header;
+use super::scene::Scene;
+use super::{LATER, NODE, NODE_BOOT, OTHER, SUBCLUSTER, TOKEN, soon};
 
 #[tokio::test]
 async fn a_successor_dials_in_advance_and_seals_the_moment_it_leads() {

@@ -8,10 +8,10 @@ use symphony_protocol::view::View;
 use symphony_types::{Nanos, NodeId};
 use tokio::net::TcpListener;
 
-use crate::backend::{Backend, sequences};
-use crate::frontend::{Frontend, header};
-use crate::scene::Scene;
-use crate::{BACKEND, BACKEND_BOOT, SUBCLUSTER, TOKEN, soon};
+use super::backend::{Backend, sequences};
+use super::frontend::{Frontend, header};
+use super::scene::Scene;
+use super::{BACKEND, BACKEND_BOOT, SUBCLUSTER, TOKEN, soon};
 
 #[tokio::test]
 async fn a_lead_whose_links_move_no_more_is_offered_to_the_others_and_goes_on() {

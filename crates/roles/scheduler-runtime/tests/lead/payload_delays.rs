@@ -3,10 +3,10 @@
 use symphony_protocol::execute::FromBackend;
 use symphony_types::Nanos;
 
-use crate::BACKEND;
-use crate::backend::Backend;
-use crate::frontend::header;
-use crate::scene::{DATA_MAX, Scene};
+use super::BACKEND;
+use super::backend::Backend;
+use super::frontend::header;
+use super::scene::{DATA_MAX, Scene};
 
 /// Model 1 runs at once: its plans start when their inputs are there.
 #[tokio::test]

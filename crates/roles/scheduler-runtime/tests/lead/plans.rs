@@ -10,10 +10,10 @@ use symphony_transport::link_over;
 use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, Nanos, Token};
 use tokio::net::TcpListener;
 
-use crate::backend::{Backend, sequences};
-use crate::frontend::header;
-use crate::scene::{Scene, model};
-use crate::{BACKEND, BACKEND_BOOT, GPU, TOKEN, soon};
+use super::backend::{Backend, sequences};
+use super::frontend::header;
+use super::scene::{Scene, model};
+use super::{BACKEND, BACKEND_BOOT, GPU, TOKEN, soon};
 
 #[tokio::test]
 async fn a_request_becomes_a_plan_under_token_boot_and_sequence() {

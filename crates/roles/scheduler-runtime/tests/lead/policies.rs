@@ -9,10 +9,10 @@ use symphony_protocol::view::{PolicyView, View};
 use symphony_scheduler::{ClusterActions, ClusterInput, ClusterPolicy, PolicyRegistry};
 use symphony_types::{FailReason, ModelId, Time};
 
-use crate::backend::sequences;
-use crate::frontend::header;
-use crate::scene::Scene;
-use crate::{SUBCLUSTER, TOKEN, soon};
+use super::backend::sequences;
+use super::frontend::header;
+use super::scene::Scene;
+use super::{SUBCLUSTER, TOKEN, soon};
 
 /// Takes what it is given and does nothing, until a request of three items comes.
 #[derive(Default)]

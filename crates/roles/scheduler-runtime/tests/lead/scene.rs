@@ -18,9 +18,9 @@ use symphony_types::{FailReason, LatencyProfile, ModelId, Nanos, RequestValue, S
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 
-use crate::backend::Backend;
-use crate::frontend::{Frontend, header};
-use crate::{BACKEND, BACKEND_BOOT, FRONTEND, FRONTEND_BOOT, GPU, NODE, NODE_BOOT, PATIENCE, SUBCLUSTER, TOKEN, soon};
+use super::backend::Backend;
+use super::frontend::{Frontend, header};
+use super::{BACKEND, BACKEND_BOOT, FRONTEND, FRONTEND_BOOT, GPU, NODE, NODE_BOOT, PATIENCE, SUBCLUSTER, TOKEN, soon};
 
 /// The most that inputs are given.
 pub(crate) const DATA_MAX: Nanos = Nanos::from_millis(2_000);

@@ -4,10 +4,10 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::view::{BackendView, GpuView, HolderView};
 use symphony_types::{BackendId, BootId, Duty, FailReason, GpuId, ModelId};
 
-use crate::backend::sequences;
-use crate::frontend::{header, id};
-use crate::scene::Scene;
-use crate::{BACKEND, BACKEND_BOOT, GPU, TOKEN};
+use super::backend::sequences;
+use super::frontend::{header, id};
+use super::scene::Scene;
+use super::{BACKEND, BACKEND_BOOT, GPU, TOKEN};
 
 #[tokio::test]
 async fn after_a_take_over_only_what_no_backend_has_is_run_again() {

@@ -2,6 +2,7 @@
 
 mod change;
 mod federated;
+#[cfg(feature = "simulation")]
 mod fleet;
 mod parts;
 mod show;
@@ -17,7 +18,10 @@ use crate::cli::PlanCommand;
 pub(crate) async fn run(command: &PlanCommand, policies: &PolicyRegistry) -> anyhow::Result<()> {
     match command {
         PlanCommand::Partition(args) => partition::run(args),
+        #[cfg(feature = "simulation")]
         PlanCommand::Fleet(args) => fleet::run(args, policies),
+        #[cfg(not(feature = "simulation"))]
+        PlanCommand::Fleet(_) => Err(crate::left_out::left_out("plan fleet", "simulation")),
         PlanCommand::Pack(args) => pack::run(args),
         PlanCommand::Split(args) => split::run(args),
         PlanCommand::Move(args) => change::move_to(args).await,

@@ -1,0 +1,7 @@
+//! The scheduler's objects from outside.
+
+mod gpu_classes;
+mod model_queue;
+mod random_order;
+mod ranker;
+mod rivals;

@@ -1,0 +1,5 @@
+//! Pictures: right, hostile and cut off.
+
+mod hostile;
+mod reference;
+mod sound;
