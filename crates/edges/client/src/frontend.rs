@@ -11,8 +11,9 @@ use tonic::Request;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::backoff::{Backoff, PAUSE_MIN};
-use crate::builder::{BuildError, limits};
 use crate::error::Failure;
+use crate::limits;
+use crate::settings::BuildError;
 
 /// Windows of HTTP/2 flow control: the protocol's 64 KiB cost a round trip for every 64 KiB of a tensor.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;

@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::balance::{Balance, Candidate};
-use crate::builder::{BuildError, ClientBuilder};
 use crate::error::Error;
 use crate::frontend::{Frontend, FrontendStatus, Held, Standing};
+use crate::settings::{BuildError, Settings};
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -24,16 +24,17 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(builder: &ClientBuilder) -> Result<Self, BuildError> {
-        let frontend =
-            |address: &String| Frontend::new(address, builder.connections, builder.authority.as_deref()).map(Arc::new);
-        let frontends: Vec<_> = builder.frontends.iter().map(frontend).collect::<Result<_, _>>()?;
+    pub(crate) fn new(settings: &Settings) -> Result<Self, BuildError> {
+        let frontend = |address: &String| {
+            Frontend::new(address, settings.connections, settings.authority.as_deref()).map(Arc::new)
+        };
+        let frontends: Vec<_> = settings.frontends.iter().map(frontend).collect::<Result<_, _>>()?;
         let (sender, news) = watch::channel(0);
-        let kept = frontends.iter().filter(|_| builder.watched);
+        let kept = frontends.iter().filter(|_| settings.watched);
         let keepers = kept.map(|frontend| Arc::clone(frontend).keep(sender.clone()));
         Ok(Self {
-            watched: builder.watched,
-            balance: builder.balance,
+            watched: settings.watched,
+            balance: settings.balance,
             turn: AtomicUsize::new(0),
             news,
             _keepers: keepers.collect(),
