@@ -3,12 +3,14 @@
 //! It is a library, so that a program of one's own can be the same binary with policies added: see [`main_with`] and
 //! `examples/policy.rs`.
 
+mod backup_file;
 mod cli;
 #[cfg(test)]
 mod cli_tests;
 mod console;
 mod context;
 mod exit;
+mod inspect;
 mod local;
 mod near;
 mod node;

@@ -31,9 +31,10 @@ use symphony_types::{ModelId, RequestId};
 
 use self::answers::{Answers, FRESH};
 use self::asking::ask_by;
-use crate::tools::explain;
-use crate::tools::frontend_page::{self, PageClient};
-use crate::top::{Sample, Window};
+use crate::inspect::explanations;
+use crate::inspect::frontend_page::{self, PageClient};
+use crate::inspect::sample::Sample;
+use crate::top::Window;
 
 /// How long the leader of the control group has to answer; then any replica is asked.
 const LEADER_WITHIN: Duration = Duration::from_secs(2);
@@ -341,9 +342,10 @@ impl Inner {
         let turn = self.explaining.acquire().await;
         let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
-        let (told, silent) = explain::ask_all(&self.net, &look.view, Question::Request(asked), BATCHES_WITHIN).await;
+        let (told, silent) =
+            explanations::ask_all(&self.net, &look.view, Question::Request(asked), BATCHES_WITHIN).await;
         if told.is_empty() {
-            return Err(PageRefusal::not_found(explain::unknown(&format!("request {id}"), &silent)));
+            return Err(PageRefusal::not_found(explanations::unknown(&format!("request {id}"), &silent)));
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
         let notes: Vec<_> = look.notes.into_iter().chain(silent).collect();

@@ -8,8 +8,8 @@ use tokio::sync::mpsc;
 
 use super::board::{Board, Flow, Key};
 use super::draw::draw;
-use super::sample::{Sample, Sampler};
 use super::screen::Screen;
+use crate::inspect::sample::{Sample, Sampler};
 
 /// The period of samples.
 const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -136,8 +136,8 @@ fn key(pressed: KeyEvent) -> Option<Key> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::sample;
     use super::*;
+    use crate::inspect::scene::sample;
 
     #[test]
     fn rates_are_over_the_time_that_was_asked_for_or_what_is_known_of_it() {
