@@ -49,7 +49,7 @@ pub use balance::Balance;
 pub use builder::ClientBuilder;
 pub use client::{Client, ModelMetadata, ServerMetadata, TensorMetadata};
 pub use error::{Error, Refusal};
-pub use frontend::{FrontendStatus, Standing};
+pub use frontend::{Availability, FrontendStatus};
 pub use request::Request;
 pub use settings::BuildError;
 pub use tensor::{Element, ElementType, Tensor, TensorError};

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 
 use crate::balance::{Balance, Candidate};
 use crate::error::Error;
-use crate::frontend::{Frontend, FrontendStatus, Held, Standing};
+use crate::frontend::{Availability, Frontend, FrontendStatus, Held};
 use crate::settings::{BuildError, Settings};
 
 #[derive(Debug)]
@@ -57,11 +57,11 @@ impl Pool {
         let asked = async {
             loop {
                 news.borrow_and_update();
-                let standings: Vec<_> = self.frontends.iter().map(|frontend| frontend.standing()).collect();
-                if standings.contains(&Standing::Ready) {
+                let all: Vec<_> = self.frontends.iter().map(|frontend| frontend.availability()).collect();
+                if all.contains(&Availability::Ready) {
                     return true;
                 }
-                if !standings.contains(&Standing::Unknown) || news.changed().await.is_err() {
+                if !all.contains(&Availability::Unknown) || news.changed().await.is_err() {
                     return false;
                 }
             }
@@ -100,18 +100,18 @@ impl Pool {
         let mut found = candidates(&|frontend| !self.watched || frontend.is_ready());
         // If there is no other, a frontend that refuses requests gives the best reason.
         if found.is_empty() && asked.is_empty() {
-            found = candidates(&|frontend| frontend.standing() == Standing::NotReady);
+            found = candidates(&|frontend| frontend.availability() == Availability::NotReady);
         }
         let index = self.balance.choose(&found, self.turn.fetch_add(1, Ordering::Relaxed))?;
         Some((index, self.frontends[index].hold()))
     }
 
     fn unreachable(&self) -> Error {
-        let words = self.frontends.iter().map(|frontend| match frontend.standing() {
-            Standing::Unknown => format!("{} has not answered yet", frontend.address),
-            Standing::Ready => format!("{} was asked", frontend.address),
-            Standing::NotReady => format!("{} takes no requests", frontend.address),
-            Standing::Down(reason) => format!("{}: {reason}", frontend.address),
+        let words = self.frontends.iter().map(|frontend| match frontend.availability() {
+            Availability::Unknown => format!("{} has not answered yet", frontend.address),
+            Availability::Ready => format!("{} was asked", frontend.address),
+            Availability::NotReady => format!("{} takes no requests", frontend.address),
+            Availability::Down(reason) => format!("{}: {reason}", frontend.address),
         });
         Error::Unreachable(words.collect::<Vec<_>>().join("; "))
     }

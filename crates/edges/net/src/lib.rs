@@ -54,7 +54,7 @@ pub use public_stream::CertificateNames;
 pub use public_tls::{PublicTls, PublicTlsFiles};
 pub use refusals::{refusals, refused};
 pub use rings::{
-    HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,
+    HANDOVER_TIMEOUT, PendingRings, RING_BYTES, RINGS_MAX, RingOffer, RingReader, RingStreams, RingWriter, Rings,
 };
 pub use symphony_rdma::Endpoint;
 
