@@ -11,7 +11,7 @@ use symphony_telemetry::{MetricName, Registry};
 use symphony_transport::SharedInputs;
 
 use crate::accounts::ledger::Ledger;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::names;
 use crate::oip::{ModelInfo, ModelState};
 use crate::requests::request_table::RequestTable;

@@ -7,9 +7,8 @@ use symphony_pipeline::{DeclaredStage, InputData, PipelineDeclaration, RunPlan, 
 use symphony_protocol::view::{PipelineView, View};
 use symphony_types::{DataType, ImageInput, LatencyProfile, Nanos, Signature, TensorSpec, Transforms, VersionedName};
 
-use crate::clusters::routing::{Route, Routes, versions_of};
+use crate::clusters::routing::{PROFILE_OFF_MAX, Route, Routes, versions_of};
 use crate::oip::{ModelInfo, ModelState, PipelineInfo, PipelineStep};
-use crate::requests::admission::PROFILE_OFF_MAX;
 
 /// Pipelines by their names without versions.
 pub(crate) type Pipelines = BTreeMap<String, Arc<LivePipeline>>;

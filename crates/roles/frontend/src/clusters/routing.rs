@@ -8,6 +8,9 @@ use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName
 
 use crate::oip::{ModelInfo, ModelState};
 
+/// Profiles may say so many times as much as batches really take: leads learn that, and nothing is refused for it here.
+pub(crate) const PROFILE_OFF_MAX: u64 = 4;
+
 /// Where requests for a model go.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {

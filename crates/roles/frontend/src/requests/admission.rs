@@ -1,60 +1,27 @@
 //! Whether a request is taken in. How many may be in flight is asked before it is read, by
 //! [`InFlightLimit`](crate::oip::InFlightLimit).
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
+use symphony_types::{FailReason, Nanos, SLO_MAX};
 
+use super::accepted_request::{AcceptedRequest, RequestKind};
 use super::cluster_selection::{Target, unready};
-use super::pending_input::Input;
-use crate::frontend::Inner;
-use crate::oip::{
-    InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
-};
-use crate::records::{RequestRecord, RequestSpan};
+use super::input::Input;
+use crate::clusters::routing::PROFILE_OFF_MAX;
+use crate::inner::Inner;
+use crate::oip::{InferError, InferRequest, ModelInfo, Pictures, RefusedCall, RequestedDeadline};
+use crate::records::RequestRecord;
 
 /// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = SLO_MAX;
-
-/// Profiles may say so many times as much as batches really take: leads learn that, and nothing is refused for it here.
-pub(crate) const PROFILE_OFF_MAX: u64 = 4;
 
 /// A request that is taken in, and where it goes first.
 pub(super) struct Admission {
     pub(super) request: AcceptedRequest,
     pub(super) target: Target,
     pub(super) input: Input,
-}
-
-/// What stays the same from a request's acceptance to its outcome.
-pub(super) struct AcceptedRequest {
-    /// As it was when the inputs were checked.
-    pub(super) model: Arc<ModelInfo>,
-    pub(super) items: u32,
-    pub(super) arrived: Instant,
-    pub(super) deadline: Instant,
-    /// What it is worth when some must be shed.
-    pub(super) weight: RequestValue,
-    pub(super) receipt: Receipt,
-    pub(super) context: RequestContext,
-    /// When it had been taken in.
-    pub(super) admitted: Instant,
-    /// Its span, if it is traced.
-    pub(super) span: Option<RequestSpan>,
-    pub(super) kind: RequestKind,
-}
-
-/// What a request is in the accounts.
-pub(super) enum RequestKind {
-    /// A client's, for a model.
-    Model,
-    /// A client's, for a pipeline: no batch is its own.
-    Pipeline,
-    /// Part of a pipeline's, which is counted: so many of its stage requests are open.
-    Stage(Arc<AtomicUsize>),
 }
 
 impl Inner {

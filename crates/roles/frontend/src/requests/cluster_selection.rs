@@ -10,7 +10,7 @@ use crate::clusters::cluster::Cluster;
 use crate::clusters::cluster_order::in_order;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::clusters::routing::{Route, Routes, versions_of};
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferError, ModelInfo, ModelState};
 
 /// Where a request goes.

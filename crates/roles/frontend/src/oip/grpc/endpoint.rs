@@ -22,7 +22,7 @@ use symphony_types::FailReason;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::{Arrival, MessageRead};
-use super::server::is_packed;
+use super::encoding::is_packed;
 use super::{infer_messages, messages, status};
 use crate::oip::call::{self, Asked, find_model, model_to_ask};
 use crate::oip::limits::{PACKED_ANSWER_BYTES_MAX, STREAM_PIPELINE_MAX};

@@ -19,11 +19,11 @@ use super::item::{ClientInputs, Feeds, Item, StageAsk, StageResult};
 use super::stage_request::{Regions, StageAnswer, StageInput, StageRequest, lost};
 use super::tensors::passing;
 use crate::clusters::live_pipeline::LivePipeline;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferError, ModelInfo, Pictures, PipelineAnswer, Timeliness};
 use crate::pictures::decoders::{Crops, Memory};
-use crate::requests::admission::AcceptedRequest;
-use crate::requests::attempt::AttemptEnd;
+use crate::requests::accepted_request::AcceptedRequest;
+use crate::requests::attempt_end::AttemptEnd;
 use crate::requests::request_table::Ending;
 
 /// What a stage request takes besides tensors: its future and what is known of it.
