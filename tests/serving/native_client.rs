@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
-use symphony_client::{Answer, Client, Error, Request, Standing, Tensor};
+use symphony_client::{Answer, Availability, Client, Error, Request, Tensor};
 use symphony_executor::item_checksum;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, emulated_model, numbers, phase, tell};
@@ -23,7 +23,7 @@ type End = (u32, Result<Answer, Error>);
 fn wait_for_ready(client: &Client, count: usize) {
     let look = || {
         let frontends = client.frontends();
-        ensure!(frontends.iter().filter(|f| f.standing == Standing::Ready).count() == count, "{frontends:?}");
+        ensure!(frontends.iter().filter(|f| f.availability == Availability::Ready).count() == count, "{frontends:?}");
         Ok(())
     };
     wait_until(&format!("{count} frontends"), SOON, look).unwrap();

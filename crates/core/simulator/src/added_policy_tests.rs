@@ -10,7 +10,7 @@ use symphony_types::{DropReason, GpuClass, GpuId, Invariant, Nanos, Time};
 use symphony_workload::Scenario;
 
 use crate::error::Error;
-use crate::world::simulate;
+use crate::simulate::simulate;
 
 /// What the policy does wrong.
 #[derive(Clone, Copy, PartialEq)]

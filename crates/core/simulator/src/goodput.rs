@@ -5,7 +5,7 @@ use symphony_workload::Scenario;
 use crate::capacity::fluid_bound_rps;
 use crate::error::Error;
 use crate::preflight::rate_limit;
-use crate::world::meets_slo;
+use crate::simulate::meets_slo;
 
 /// The search ends when the lowest failing rate is within this share of the highest passing one.
 pub const GOODPUT_RESOLUTION: f64 = 0.005;

@@ -1,24 +1,20 @@
 //! The event loop: virtual time, arrivals and GPUs around a policy.
 
+mod stages;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use symphony_explain::Explanation;
-use symphony_pipeline::{Action, Ask as StageAsk, AskId};
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, GPUS_MAX, MODELS_MAX, MinTree, Plan, PolicyFault, Request, Violation,
 };
-use symphony_types::{
-    BootId, DropReason, FrontendId, GpuId, Invariant, LatencyProfile, Nanos, Outcome, RequestId, Time,
-};
+use symphony_types::{BootId, DropReason, FrontendId, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time};
 use symphony_workload::{
     ArrivalStream, Arriving, NoiseStream, RequestStream, SCENARIO_GPUS_MAX, SCENARIO_MODELS_MAX, Scenario,
-    arrival_streams, noise_streams, pipeline_streams, request_streams,
+    noise_streams, pipeline_streams, request_streams,
 };
 
-use crate::build_policy::{UsePolicy, build_policy};
 use crate::error::{Error, replay_command};
-use crate::explained::{Ask, Explained};
 use crate::failures::{Change, Failures};
 use crate::gpus::Gpus;
 use crate::hosted::{Fault, Hosted};
@@ -31,7 +27,6 @@ use crate::scaling::{Scaling, ScalingOrder};
 use crate::slow_gpus::SlowGpus;
 use crate::spin_trap::SpinTrap;
 use crate::tally::{Tally, misses_p99};
-use crate::timeline::{Timeline, TimelineRange};
 use crate::watch::Watch;
 
 /// How long after its deadline, and after the end of every plan, a request may be undecided before the run counts as
@@ -40,130 +35,6 @@ const DECIDED_AFTER_MAX: Nanos = Nanos::from_millis(1_000);
 
 // Every scenario fits one rank thread.
 const _: () = assert!(SCENARIO_GPUS_MAX as usize <= GPUS_MAX && SCENARIO_MODELS_MAX <= MODELS_MAX);
-
-/// The verdict of one trial in a search for goodput.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// The p99 of every model's clients and of every pipeline was within its SLO.
-    pub passed: bool,
-    /// Simulated requests: fewer if failure was certain early.
-    pub simulated_requests: u64,
-}
-
-/// Builds the scenario's policy for `user`.
-fn with_policy<T, U: UsePolicy<Output = Result<T, Error>>>(
-    scenario: &Scenario,
-    seed: u64,
-    rate_rps: f64,
-    user: U,
-) -> Result<T, Error> {
-    let facts = PolicyFacts::new(scenario, seed, rate_rps);
-    build_policy(scenario, &facts, user).unwrap_or_else(|error| {
-        let command = replay_command(scenario, seed, rate_rps);
-        Err(Error::NoPolicy { error, command })
-    })
-}
-
-/// Runs `scenario` with this seed and total rate (requests per second) to the end.
-///
-/// # Errors
-/// If an invariant is violated or the run is stuck: a defect of the scheduler, with the command that repeats it.
-pub fn simulate(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<RunResult, Error> {
-    struct Simulate<'a>(&'a Scenario, u64, f64);
-    impl UsePolicy for Simulate<'_> {
-        type Output = Result<RunResult, Error>;
-        fn with<P: Hosted>(self, policy: P) -> Self::Output {
-            let Self(scenario, seed, rate_rps) = self;
-            let mut world = World::new(scenario, seed, rate_rps, policy);
-            world.run()?;
-            Ok(world.into_result())
-        }
-    }
-    with_policy(scenario, seed, rate_rps, Simulate(scenario, seed, rate_rps))
-}
-
-/// As [`simulate`], and records the events of GPUs and queues in a range of time.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn simulate_timeline(
-    scenario: &Scenario,
-    seed: u64,
-    rate_rps: f64,
-    range: TimelineRange,
-) -> Result<(RunResult, Timeline), Error> {
-    struct Watched<'a>(&'a Scenario, u64, f64, TimelineRange);
-    impl UsePolicy for Watched<'_> {
-        type Output = Result<(RunResult, Timeline), Error>;
-        fn with<P: Hosted>(self, policy: P) -> Self::Output {
-            let Self(scenario, seed, rate_rps, range) = self;
-            let timeline = Timeline::new(scenario, seed, range);
-            let mut world = World::watched(scenario, seed, rate_rps, policy, timeline);
-            world.run()?;
-            Ok(world.into_parts())
-        }
-    }
-    with_policy(scenario, seed, rate_rps, Watched(scenario, seed, rate_rps, range))
-}
-
-/// As [`simulate`], and explains selected requests. Requests that did not arrive, or were undecided at the end of the
-/// run, are left out.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn simulate_explained(
-    scenario: &Scenario,
-    seed: u64,
-    rate_rps: f64,
-    ask: Ask,
-) -> Result<(RunResult, Vec<Explanation>), Error> {
-    struct Explain<'a>(&'a Scenario, u64, f64, Ask);
-    impl UsePolicy for Explain<'_> {
-        type Output = Result<(RunResult, Vec<Explanation>), Error>;
-        fn with<P: Hosted>(self, policy: P) -> Self::Output {
-            let Self(scenario, seed, rate_rps, ask) = self;
-            let mut world = World::watched(scenario, seed, rate_rps, policy, Explained::new(scenario, ask));
-            world.run()?;
-            let (result, explained) = world.into_parts();
-            Ok((result, explained.explain()))
-        }
-    }
-    with_policy(scenario, seed, rate_rps, Explain(scenario, seed, rate_rps, ask))
-}
-
-/// Whether the p99 of every model's clients and of every pipeline meets its SLO at this rate. Ends as soon as failure
-/// is certain.
-///
-/// # Errors
-/// As [`simulate`].
-pub fn meets_slo(scenario: &Scenario, seed: u64, rate_rps: f64) -> Result<Verdict, Error> {
-    struct MeetsSlo<'a>(&'a Scenario, u64, f64);
-    impl UsePolicy for MeetsSlo<'_> {
-        type Output = Result<Verdict, Error>;
-        fn with<P: Hosted>(self, policy: P) -> Self::Output {
-            let Self(scenario, seed, rate_rps) = self;
-            let mut world = World::new(scenario, seed, rate_rps, policy);
-            world.offered = Some(offered(scenario, seed, rate_rps));
-            world.run()?;
-            let passed = !world.failed && world.tally.meets_slo();
-            Ok(Verdict { passed, simulated_requests: world.tally.simulated() })
-        }
-    }
-    with_policy(scenario, seed, rate_rps, MeetsSlo(scenario, seed, rate_rps))
-}
-
-/// The number of counted requests per model and then per pipeline. Arrivals do not depend on the scheduler, so it is
-/// known in advance.
-fn offered(scenario: &Scenario, seed: u64, rate_rps: f64) -> Vec<u64> {
-    let from = Time::ZERO + scenario.warmup;
-    let until = from + scenario.duration;
-    let count = |mut stream: ArrivalStream| {
-        let arrivals = std::iter::from_fn(move || stream.next_arrival());
-        arrivals.take_while(|&at| at < until).filter(|&at| at >= from).count() as u64
-    };
-    let of_models = arrival_streams(scenario, seed, rate_rps).into_iter();
-    of_models.chain(pipeline_streams(scenario, seed, rate_rps)).map(count).collect()
-}
 
 pub(crate) struct World<'a, P, W = ()> {
     watch: W,
@@ -199,13 +70,13 @@ pub(crate) struct World<'a, P, W = ()> {
     /// Stage requests that were dropped, and of which their runs do not know yet.
     lost: VecDeque<(u64, DropReason)>,
     referee: Referee,
-    tally: Tally,
+    pub(crate) tally: Tally,
     /// Arrivals so far, which is the next request's sequence number.
     sequence: u64,
     /// If set to the final number of counted requests per model and pipeline, the run ends as soon as one of them has
     /// certainly failed.
-    offered: Option<Vec<u64>>,
-    failed: bool,
+    pub(crate) offered: Option<Vec<u64>>,
+    pub(crate) failed: bool,
     spin: SpinTrap,
     stuck_after: Time,
     /// Reused, so that a turn does not allocate.
@@ -337,7 +208,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.into_parts().0
     }
 
-    fn into_parts(mut self) -> (RunResult, W) {
+    pub(crate) fn into_parts(mut self) -> (RunResult, W) {
         // If the last event was before the end of the counted time, there was no load after it.
         while self.tally.demand_due() < Time::NEVER {
             self.tally.demanded(self.policy.demand_time());
@@ -351,13 +222,6 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     #[cfg(test)]
     pub(crate) const fn policy(&self) -> &P {
         &self.policy
-    }
-
-    #[cfg(test)]
-    pub(crate) fn plant(&mut self, fault: fn(&mut Vec<Action>)) {
-        if let Some(pipelines) = &mut self.pipelines {
-            pipelines.fault = Some(fault);
-        }
     }
 
     fn schedule_arrival(&mut self, slot: usize) {
@@ -405,93 +269,6 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         // Many requests may arrive at the same instant; the steps that they cause are bounded by their number.
         self.spin.reset();
         self.step(ClusterInput::Arrive { model, request })
-    }
-
-    /// A request of a pipeline arrives.
-    fn come(&mut self, pipeline: usize) {
-        if self.tally.came(pipeline, self.now) {
-            let slo = self.scenario.pipelines[pipeline].slo;
-            self.stuck_after = self.stuck_after.max(self.now + slo + DECIDED_AFTER_MAX);
-        }
-        if let Some(pipelines) = &mut self.pipelines {
-            pipelines.arrive(self.now, pipeline);
-        }
-    }
-
-    /// Steps the run of a pipeline and does what it wants.
-    fn host(&mut self, told: Told) -> Result<(), Error> {
-        let Some(mut pipelines) = self.pipelines.take() else { return Ok(()) };
-        let done = self.tell(&mut pipelines, told);
-        self.pipelines = Some(pipelines);
-        done
-    }
-
-    fn tell(&mut self, pipelines: &mut Pipelines<'a>, told: Told) -> Result<(), Error> {
-        let told = pipelines.told(self.now, told).map_err(|violation| self.violated(violation))?;
-        let Some((slot, ended)) = told else { return Ok(()) };
-        if let Some(span) = ended {
-            self.watch.stage(span);
-        }
-        let mut done = 0;
-        while let Some(action) = pipelines.action(done) {
-            done += 1;
-            match action {
-                Action::Ask(ask) => ask.ids().try_for_each(|id| self.ask(pipelines, slot, (ask, id)))?,
-                Action::Withdraw(id) => self.withdraw(pipelines, slot, id)?,
-                Action::End { outcome, is_complete } => self.end_request(pipelines, slot, (outcome, is_complete)),
-            }
-        }
-        Ok(())
-    }
-
-    /// A stage request arrives at its model.
-    fn ask(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, asked: (StageAsk, AskId)) -> Result<(), Error> {
-        let id = self.id(self.sequence);
-        let Some((model, request)) = pipelines.ask(self.now, slot, asked, id) else { return Ok(()) };
-        self.sequence += 1;
-        if self.tally.arrived(model as usize, self.now, Asker::Stage) {
-            self.stuck_after = self.stuck_after.max(request.deadline + DECIDED_AFTER_MAX);
-        }
-        if let Some(oldest) = self.referee.arrived(self.now, model, &request, Asker::Stage) {
-            return Err(self.too_many_open(id, &oldest));
-        }
-        self.watch.queued(self.now, model);
-        self.spin.reset();
-        self.step(ClusterInput::Arrive { model, request })
-    }
-
-    /// A stage request is needed no more. On a GPU it runs on, for nothing.
-    fn withdraw(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, id: AskId) -> Result<(), Error> {
-        let Some((model, request)) = pipelines.withdraw(slot, id) else { return Ok(()) };
-        let Some(open) = self.referee.withdrawn(model, request.id) else { return Ok(()) };
-        self.tally.withdrawn(model as usize, open.arrived);
-        self.watch.withdrawn(self.now, model);
-        self.spin.reset();
-        self.step(ClusterInput::Cancel { model, request })
-    }
-
-    /// A request of a pipeline has its outcome; nothing of its answer is missing, or something is.
-    fn end_request(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, ended: (Outcome, bool)) {
-        let Some(span) = pipelines.end(self.now, slot) else { return };
-        let bad = self.tally.ended(span.pipeline, self.now, span.from, ended);
-        self.give_up_if_certain(self.streams.len() + span.pipeline, bad);
-        self.watch.stage(span);
-    }
-
-    /// Splits the budgets of pipelines again, and tells the policy of them; queues aim by the deadlines of requests.
-    fn replan(&mut self) -> Result<(), Error> {
-        let (scenario, Some(epoch)) = (self.scenario, self.scenario.split_epoch) else { return Ok(()) };
-        self.replan_at = self.now + epoch;
-        let Some(pipelines) = &mut self.pipelines else { return Ok(()) };
-        pipelines.replan(self.rate_rps, epoch);
-        let facts = PolicyFacts::planned(scenario, self.seed, self.rate_rps, pipelines.plans());
-        for (model, known) in (0..).zip(facts.cluster_models()) {
-            if scenario.pipelines.iter().any(|load| load.models.contains(&model)) {
-                self.spin.reset();
-                self.step(ClusterInput::Model { model, known })?;
-            }
-        }
-        Ok(())
     }
 
     const fn id(&self, sequence: u64) -> RequestId {

@@ -1,4 +1,4 @@
-//! The builder of a client, and its limits.
+//! The builder of a client.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,57 +9,14 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 
 use crate::balance::Balance;
 use crate::client::Client;
-
-/// The limits and defaults of a client.
-pub mod limits {
-    use std::time::Duration;
-
-    /// Frontends of one client: each is probed once a second.
-    pub const FRONTENDS_MAX: usize = 64;
-    /// Connections to one frontend. A frontend serves 1024 requests at once on each.
-    pub const CONNECTIONS_MAX: usize = 256;
-    /// Requests in flight without [`in_flight_max`](super::ClientBuilder::in_flight_max): as many as one connection
-    /// carries.
-    pub const IN_FLIGHT_MAX: usize = 1024;
-    /// Frontends that are asked for one request, one after the other.
-    pub const ATTEMPTS_MAX: usize = 3;
-    /// The largest answer that is read, in bytes.
-    pub const ANSWER_BYTES_MAX: usize = 64 << 20;
-    /// Metadata that goes with every call, in entries.
-    pub const METADATA_MAX: usize = 16;
-    /// How long one connection may take to come up.
-    pub const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-    /// How often a frontend is asked whether it takes requests.
-    pub const PROBE_EVERY: Duration = Duration::from_secs(1);
-    /// How long that may take; a frontend that is slower takes none.
-    pub const PROBE_WITHIN: Duration = Duration::from_secs(1);
-    /// How long a question about a server or a model may take at one frontend.
-    pub const QUESTION_WITHIN: Duration = Duration::from_secs(5);
-    /// How long a request without a time of its own is waited for.
-    pub const PATIENCE: Duration = Duration::from_secs(60);
-    /// The longest that any request is waited for.
-    pub const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
-    /// How long after its deadline a request waits for the frontend's answer: frontends wait for a result for 0.1 s
-    /// after the deadline (`frontend.answer_grace_ms`).
-    pub const ANSWER_GRACE: Duration = Duration::from_secs(1);
-    /// How long a request waits for a frontend while all are away.
-    pub const WAIT_FOR_FRONTEND: Duration = Duration::from_secs(1);
-}
+use crate::limits;
+use crate::settings::{BuildError, Metadata, Settings};
 
 /// Makes a [`Client`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct ClientBuilder {
-    pub(crate) frontends: Vec<String>,
-    pub(crate) connections: usize,
-    pub(crate) in_flight_max: usize,
-    pub(crate) balance: Balance,
-    pub(crate) patience: Duration,
-    pub(crate) answer_grace: Duration,
-    pub(crate) wait_for_frontend: Duration,
-    pub(crate) watched: bool,
-    /// PEM.
-    pub(crate) authority: Option<Vec<u8>>,
+    settings: Settings,
     shows_key: bool,
     insecure_key: bool,
     metadata: Vec<(String, Secret)>,
@@ -75,68 +32,34 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a client can not be made.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{key} = {value}: expected {expected}")]
-pub struct BuildError {
-    /// The invalid setting.
-    pub key: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What would be right.
-    pub expected: String,
-}
-
-/// What [`ClientBuilder::metadata`] holds, checked.
-pub(crate) type Metadata = Vec<(AsciiMetadataKey, AsciiMetadataValue)>;
-
-impl Default for ClientBuilder {
-    fn default() -> Self {
-        Self {
-            frontends: Vec::new(),
-            connections: 1,
-            in_flight_max: limits::IN_FLIGHT_MAX,
-            balance: Balance::default(),
-            patience: limits::PATIENCE,
-            answer_grace: limits::ANSWER_GRACE,
-            wait_for_frontend: limits::WAIT_FOR_FRONTEND,
-            watched: true,
-            authority: None,
-            shows_key: false,
-            insecure_key: false,
-            metadata: Vec::new(),
-        }
-    }
-}
-
 impl ClientBuilder {
     /// With this frontend too: `host:port` of its gRPC port, `https://host:port` if that speaks TLS.
     pub fn frontend(mut self, address: impl Into<String>) -> Self {
-        self.frontends.push(address.into());
+        self.settings.frontends.push(address.into());
         self
     }
 
     /// Connections to each frontend, by default 1; at most [`limits::CONNECTIONS_MAX`].
     pub const fn connections(mut self, connections: usize) -> Self {
-        self.connections = connections;
+        self.settings.connections = connections;
         self
     }
 
     /// The most requests in flight, over all frontends; one more fails with [`Error::TooManyInFlight`](crate::Error).
     pub const fn in_flight_max(mut self, requests: usize) -> Self {
-        self.in_flight_max = requests;
+        self.settings.in_flight_max = requests;
         self
     }
 
     /// How requests are divided among the frontends.
     pub const fn balance(mut self, balance: Balance) -> Self {
-        self.balance = balance;
+        self.settings.balance = balance;
         self
     }
 
     /// How long a request without a time of its own is waited for, instead of [`limits::PATIENCE`].
     pub const fn patience(mut self, patience: Duration) -> Self {
-        self.patience = patience;
+        self.settings.patience = patience;
         self
     }
 
@@ -144,27 +67,27 @@ impl ClientBuilder {
     /// the frontends' own `answer_grace_ms`, their answer about a missed deadline becomes
     /// [`Error::NoAnswer`](crate::Error).
     pub const fn answer_grace(mut self, grace: Duration) -> Self {
-        self.answer_grace = grace;
+        self.settings.answer_grace = grace;
         self
     }
 
     /// How long a request waits for a frontend while all are away, instead of [`limits::WAIT_FOR_FRONTEND`]; its own
     /// time counts too.
     pub const fn wait_for_frontend(mut self, wait: Duration) -> Self {
-        self.wait_for_frontend = wait;
+        self.settings.wait_for_frontend = wait;
         self
     }
 
     /// Switches probes off: every frontend counts as serving, whatever was found before. For load generators, which
     /// must measure failures and not avoid them.
     pub const fn unwatched(mut self) -> Self {
-        self.watched = false;
+        self.settings.watched = false;
         self
     }
 
     /// The certificate of the authority that has signed those of frontends at `https://…`, PEM.
     pub fn authority(mut self, pem: impl Into<Vec<u8>>) -> Self {
-        self.authority = Some(pem.into());
+        self.settings.authority = Some(pem.into());
         self
     }
 
@@ -200,7 +123,7 @@ impl ClientBuilder {
             return Err(BuildError { key, value, expected });
         }
         let metadata = self.checked_metadata()?;
-        Client::new(self, metadata)
+        Client::new(&self.settings, metadata)
     }
 
     fn check(&self) -> Result<(), BuildError> {
@@ -212,12 +135,12 @@ impl ClientBuilder {
                 Err(BuildError { key, value: value.to_string(), expected })
             }
         };
-        range("frontends", self.frontends.len(), 1, limits::FRONTENDS_MAX)?;
-        range("connections", self.connections, 1, limits::CONNECTIONS_MAX)?;
-        range("in_flight_max", self.in_flight_max, 1, tokio::sync::Semaphore::MAX_PERMITS)?;
+        range("frontends", self.settings.frontends.len(), 1, limits::FRONTENDS_MAX)?;
+        range("connections", self.settings.connections, 1, limits::CONNECTIONS_MAX)?;
+        range("in_flight_max", self.settings.in_flight_max, 1, tokio::sync::Semaphore::MAX_PERMITS)?;
         range("metadata", self.metadata.len(), 0, limits::METADATA_MAX)?;
         let readable = |address: &&String| !address.starts_with("https://") && !is_loopback(address);
-        match self.frontends.iter().find(readable).filter(|_| self.shows_key && !self.insecure_key) {
+        match self.settings.frontends.iter().find(readable).filter(|_| self.shows_key && !self.insecure_key) {
             None => Ok(()),
             Some(address) => Err(BuildError {
                 key: "frontend",
@@ -243,6 +166,13 @@ impl ClientBuilder {
             Ok((key, value))
         };
         self.metadata.iter().map(entry).collect()
+    }
+}
+
+impl Client {
+    /// Begins to make a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
     }
 }
 

@@ -9,11 +9,12 @@ use tokio::sync::Semaphore;
 use tonic::{Response, Status};
 
 use crate::answer::Answer;
-use crate::builder::{BuildError, ClientBuilder, Metadata, limits};
 use crate::error::{Error, Failure};
 use crate::frontend::{Frontend, FrontendStatus, Grpc};
+use crate::limits;
 use crate::pool::Pool;
 use crate::request::Request;
+use crate::settings::{BuildError, Metadata, Settings};
 use crate::tensor::ElementType;
 
 /// A client of one or more frontends; cheap to clone. Its connections end with its last clone.
@@ -72,19 +73,14 @@ pub struct TensorMetadata {
 }
 
 impl Client {
-    /// Begins to make a client.
-    pub fn builder() -> ClientBuilder {
-        ClientBuilder::default()
-    }
-
-    pub(crate) fn new(builder: ClientBuilder, metadata: Metadata) -> Result<Self, BuildError> {
+    pub(crate) fn new(settings: &Settings, metadata: Metadata) -> Result<Self, BuildError> {
         let inner = Inner {
-            pool: Pool::new(&builder)?,
-            in_flight: Semaphore::new(builder.in_flight_max),
-            in_flight_max: builder.in_flight_max,
-            patience: builder.patience,
-            answer_grace: builder.answer_grace,
-            wait_for_frontend: builder.wait_for_frontend,
+            pool: Pool::new(settings)?,
+            in_flight: Semaphore::new(settings.in_flight_max),
+            in_flight_max: settings.in_flight_max,
+            patience: settings.patience,
+            answer_grace: settings.answer_grace,
+            wait_for_frontend: settings.wait_for_frontend,
             metadata,
             name: rand::random(),
             requests: AtomicU64::new(0),

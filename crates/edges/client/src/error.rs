@@ -6,7 +6,7 @@ use symphony_protocol::parameters::{PUSHBACK_TRAILER, REASON_TRAILER, REQUEST_ID
 use tonic::{Code, ConnectError, Status};
 
 use crate::answer::BadAnswer;
-use crate::builder::limits;
+use crate::limits;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,9 @@ use tonic::Request;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use crate::backoff::{Backoff, PAUSE_MIN};
-use crate::builder::{BuildError, limits};
 use crate::error::Failure;
+use crate::limits;
+use crate::settings::BuildError;
 
 /// Windows of HTTP/2 flow control: the protocol's 64 KiB cost a round trip for every 64 KiB of a tensor.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
@@ -25,7 +26,7 @@ pub(crate) type Grpc = GrpcInferenceServiceClient<Channel>;
 
 /// Whether a frontend takes requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum Availability {
     /// It has not been asked yet.
     Unknown,
     /// It takes requests.
@@ -42,7 +43,7 @@ pub struct FrontendStatus {
     /// Its address.
     pub address: String,
     /// Whether it takes requests.
-    pub standing: Standing,
+    pub availability: Availability,
     /// Requests of this client that it has.
     pub in_flight: usize,
 }
@@ -53,7 +54,7 @@ pub(crate) struct Frontend {
     connections: Vec<Grpc>,
     turn: AtomicUsize,
     in_flight: AtomicUsize,
-    standing: Mutex<Standing>,
+    availability: Mutex<Availability>,
     /// Rings when a request met something that a probe should look at.
     suspicion: Notify,
 }
@@ -103,7 +104,7 @@ impl Frontend {
             connections: (0..connections).map(connect).collect(),
             turn: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
-            standing: Mutex::new(Standing::Unknown),
+            availability: Mutex::new(Availability::Unknown),
             suspicion: Notify::new(),
         })
     }
@@ -124,21 +125,21 @@ impl Frontend {
         self.in_flight.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn standing(&self) -> Standing {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn availability(&self) -> Availability {
+        self.availability.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) == Standing::Ready
+        *self.availability.lock().unwrap_or_else(PoisonError::into_inner) == Availability::Ready
     }
 
     pub(crate) fn status(&self) -> FrontendStatus {
-        FrontendStatus { address: self.address.clone(), standing: self.standing(), in_flight: self.in_flight() }
+        FrontendStatus { address: self.address.clone(), availability: self.availability(), in_flight: self.in_flight() }
     }
 
     /// A request got no connection: nothing more is sent until a probe succeeds.
     pub(crate) fn is_down(&self, reason: &str) {
-        *self.standing.lock().unwrap_or_else(PoisonError::into_inner) = Standing::Down(reason.to_owned());
+        *self.availability.lock().unwrap_or_else(PoisonError::into_inner) = Availability::Down(reason.to_owned());
         self.suspicion.notify_one();
     }
 
@@ -153,17 +154,17 @@ impl Frontend {
         let mut backoff = Backoff::default();
         loop {
             let found = self.probe().await;
-            let down = matches!(found, Standing::Down(_));
+            let down = matches!(found, Availability::Down(_));
             let pause = if down { backoff.next(rand::random()) } else { limits::PROBE_EVERY };
             if !down {
                 backoff.reset();
             }
             let was = {
-                let mut standing = self.standing.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::replace(&mut *standing, found.clone())
+                let mut availability = self.availability.lock().unwrap_or_else(PoisonError::into_inner);
+                std::mem::replace(&mut *availability, found.clone())
             };
             if was != found {
-                tracing::debug!(frontend = self.address, standing = ?found, "frontend");
+                tracing::debug!(frontend = self.address, availability = ?found, "frontend");
             }
             // Every probe notifies the waiters: "still down" also ends the wait for a first answer.
             news.send_modify(|count| *count += 1);
@@ -181,17 +182,17 @@ impl Frontend {
         tokio::time::sleep(PAUSE_MIN).await;
     }
 
-    async fn probe(&self) -> Standing {
+    async fn probe(&self) -> Availability {
         let mut connection = self.connection();
         let ready = connection.server_ready(Request::new(pb::ServerReadyRequest {}));
         match tokio::time::timeout(limits::PROBE_WITHIN, ready).await {
-            Ok(Ok(answer)) if answer.get_ref().ready => Standing::Ready,
-            Ok(Ok(_)) => Standing::NotReady,
-            Ok(Err(status)) => Standing::Down(match Failure::of(&status, &self.address) {
+            Ok(Ok(answer)) if answer.get_ref().ready => Availability::Ready,
+            Ok(Ok(_)) => Availability::NotReady,
+            Ok(Err(status)) => Availability::Down(match Failure::of(&status, &self.address) {
                 Failure::NotSent(reason) | Failure::Lost(reason) => reason,
                 Failure::Said(refusal) => format!("{:?}: {}", refusal.code, refusal.message),
             }),
-            Err(_) => Standing::Down(format!("no answer within {} ms", limits::PROBE_WITHIN.as_millis())),
+            Err(_) => Availability::Down(format!("no answer within {} ms", limits::PROBE_WITHIN.as_millis())),
         }
     }
 }

@@ -8,9 +8,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::balance::{Balance, Candidate};
-use crate::builder::{BuildError, ClientBuilder};
 use crate::error::Error;
-use crate::frontend::{Frontend, FrontendStatus, Held, Standing};
+use crate::frontend::{Availability, Frontend, FrontendStatus, Held};
+use crate::settings::{BuildError, Settings};
 
 #[derive(Debug)]
 pub(crate) struct Pool {
@@ -24,16 +24,17 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(builder: &ClientBuilder) -> Result<Self, BuildError> {
-        let frontend =
-            |address: &String| Frontend::new(address, builder.connections, builder.authority.as_deref()).map(Arc::new);
-        let frontends: Vec<_> = builder.frontends.iter().map(frontend).collect::<Result<_, _>>()?;
+    pub(crate) fn new(settings: &Settings) -> Result<Self, BuildError> {
+        let frontend = |address: &String| {
+            Frontend::new(address, settings.connections, settings.authority.as_deref()).map(Arc::new)
+        };
+        let frontends: Vec<_> = settings.frontends.iter().map(frontend).collect::<Result<_, _>>()?;
         let (sender, news) = watch::channel(0);
-        let kept = frontends.iter().filter(|_| builder.watched);
+        let kept = frontends.iter().filter(|_| settings.watched);
         let keepers = kept.map(|frontend| Arc::clone(frontend).keep(sender.clone()));
         Ok(Self {
-            watched: builder.watched,
-            balance: builder.balance,
+            watched: settings.watched,
+            balance: settings.balance,
             turn: AtomicUsize::new(0),
             news,
             _keepers: keepers.collect(),
@@ -56,11 +57,11 @@ impl Pool {
         let asked = async {
             loop {
                 news.borrow_and_update();
-                let standings: Vec<_> = self.frontends.iter().map(|frontend| frontend.standing()).collect();
-                if standings.contains(&Standing::Ready) {
+                let all: Vec<_> = self.frontends.iter().map(|frontend| frontend.availability()).collect();
+                if all.contains(&Availability::Ready) {
                     return true;
                 }
-                if !standings.contains(&Standing::Unknown) || news.changed().await.is_err() {
+                if !all.contains(&Availability::Unknown) || news.changed().await.is_err() {
                     return false;
                 }
             }
@@ -99,18 +100,18 @@ impl Pool {
         let mut found = candidates(&|frontend| !self.watched || frontend.is_ready());
         // If there is no other, a frontend that refuses requests gives the best reason.
         if found.is_empty() && asked.is_empty() {
-            found = candidates(&|frontend| frontend.standing() == Standing::NotReady);
+            found = candidates(&|frontend| frontend.availability() == Availability::NotReady);
         }
         let index = self.balance.choose(&found, self.turn.fetch_add(1, Ordering::Relaxed))?;
         Some((index, self.frontends[index].hold()))
     }
 
     fn unreachable(&self) -> Error {
-        let words = self.frontends.iter().map(|frontend| match frontend.standing() {
-            Standing::Unknown => format!("{} has not answered yet", frontend.address),
-            Standing::Ready => format!("{} was asked", frontend.address),
-            Standing::NotReady => format!("{} takes no requests", frontend.address),
-            Standing::Down(reason) => format!("{}: {reason}", frontend.address),
+        let words = self.frontends.iter().map(|frontend| match frontend.availability() {
+            Availability::Unknown => format!("{} has not answered yet", frontend.address),
+            Availability::Ready => format!("{} was asked", frontend.address),
+            Availability::NotReady => format!("{} takes no requests", frontend.address),
+            Availability::Down(reason) => format!("{}: {reason}", frontend.address),
         });
         Error::Unreachable(words.collect::<Vec<_>>().join("; "))
     }

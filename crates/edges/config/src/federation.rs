@@ -46,7 +46,7 @@ pub struct FederationBalanceConfig {
 impl Default for FederationBalanceConfig {
     /// What is in force if a configuration says nothing.
     fn default() -> Self {
-        let defaults: toml::Table = toml::from_str(crate::layers::DEFAULTS).expect("the defaults are TOML");
+        let defaults = crate::defaults::defaults();
         let own = defaults.get("federation").and_then(|federation| federation.get("balance"));
         own.cloned().expect("the defaults have this section").try_into().expect("and every key of it")
     }

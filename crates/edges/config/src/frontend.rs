@@ -57,7 +57,7 @@ pub struct FrontendConfig {
 impl Default for FrontendConfig {
     /// What is in force if a configuration says nothing; a name it must be given.
     fn default() -> Self {
-        let defaults = crate::layers::defaults();
+        let defaults = crate::defaults::defaults();
         let own = defaults.get("frontend").expect("the defaults have this section");
         own.clone().try_into().expect("the defaults have every key of it")
     }

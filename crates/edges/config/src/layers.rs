@@ -1,50 +1,13 @@
 //! Layers: file over defaults, environment over file, flags over environment; each layer is checked against the same
 //! table.
 
-use std::fmt;
-use std::path::PathBuf;
-
 use toml::{Table, Value};
 
-use crate::{Error, Problem, REMOVED_KEYS};
-
-/// Every key with its default: the only place for defaults, and the schema of all layers.
-pub const DEFAULTS: &str = include_str!("defaults.toml");
-
-/// The longest configuration that is read, in bytes.
-pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
+use crate::defaults::defaults;
+use crate::{CONFIG_BYTES_MAX, Error, Origin, Problem, REMOVED_KEYS};
 
 /// Environment variables of this prefix set keys: `SYMPHONY__FRONTEND__GRPC` is `frontend.grpc`.
 pub const ENV_PREFIX: &str = "SYMPHONY__";
-
-/// Where a key came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// A file.
-    File(PathBuf),
-    /// An environment variable.
-    Env(String),
-    /// An override on the command line.
-    Flag(String),
-    /// Nothing but [`DEFAULTS`].
-    Defaults,
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "{}", path.display()),
-            Self::Env(variable) => write!(f, "environment variable {variable}"),
-            Self::Flag(flag) => write!(f, "override `{flag}`"),
-            Self::Defaults => f.write_str("the default configuration"),
-        }
-    }
-}
-
-/// The defaults as a table.
-pub(crate) fn defaults() -> Table {
-    DEFAULTS.parse().expect("the defaults are checked by a test")
-}
 
 /// One layer over the others: keys of the same path replace, lists are replaced whole.
 pub(crate) fn lay_over(base: &mut Table, layer: Table) {

@@ -15,8 +15,15 @@ use symphony_types::{is_name, looks_like_an_id};
 
 use crate::{NodeConfig, Problem, Role};
 
-/// Everything about `config` that cannot work for `role`.
-pub(crate) fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
+impl NodeConfig {
+    /// Everything about this configuration that cannot work for `role`; empty if it can.
+    #[must_use]
+    pub fn validate(&self, role: Role) -> Vec<Problem> {
+        problems(self, role)
+    }
+}
+
+fn problems(config: &NodeConfig, role: Role) -> Vec<Problem> {
     let mut check = Check { problems: Vec::new() };
     check.sections(config, role);
     check.cluster(config, role);

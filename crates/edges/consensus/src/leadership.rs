@@ -89,7 +89,7 @@ pub(crate) async fn follow(
     let mut leader_since: Option<Instant> = None;
     loop {
         let at = tokio::time::Instant::now().into_std();
-        let standing = Standing::of_roles(&roles.borrow_and_update());
+        let reported = ReportedRole::of_roles(&roles.borrow_and_update());
         let (now, voters, running, is_stalled, in_step) = {
             let metrics = metrics.borrow_watched();
             let running = metrics.running_state.is_ok();
@@ -102,7 +102,7 @@ pub(crate) async fn follow(
             let leader = metrics.current_leader.filter(|leader| running && Some(*leader) != silent).map(NodeId::new);
             let voters = metrics.membership_config.voter_ids().count();
             let now = Leadership { leader, is_leader, term: metrics.current_term, quorum_acked, alone: voters == 1 };
-            (now, voters, running, is_stalled, standing == Standing::of_metrics(&metrics))
+            (now, voters, running, is_stalled, reported == ReportedRole::of_metrics(&metrics))
         };
         leader_since = if now.is_leader { leader_since.or(Some(at)) } else { None };
         gate.note(
@@ -118,7 +118,7 @@ pub(crate) async fn follow(
         }
         let role = if now.is_leader {
             Role::Leads { confirmed: now.confirmed(at) }
-        } else if now.leader.is_some() && standing.follows && !is_stalled {
+        } else if now.leader.is_some() && reported.follows && !is_stalled {
             Role::Follows { heard: heard.last() }
         } else {
             Role::Unsettled
@@ -149,7 +149,7 @@ pub(crate) async fn follow(
 
 /// Fields that show whether two reports of the library are of the same moment.
 #[derive(Debug, PartialEq, Eq)]
-struct Standing {
+struct ReportedRole {
     follows: bool,
     state: ServerState,
     leader: Option<u64>,
@@ -157,7 +157,7 @@ struct Standing {
     members_at: Option<LogIdOf>,
 }
 
-impl Standing {
+impl ReportedRole {
     fn of_roles(roles: &RaftServerMetrics<TypeConfig>) -> Self {
         Self::new(roles.state, roles.current_leader, roles.vote, &roles.membership_config)
     }

@@ -11,13 +11,11 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-use crate::credentials::{CredentialFiles, facts_in};
+use crate::credential_files::{CA_FILE, CredentialFiles, facts_in, read};
 use crate::error::CredentialError;
 use crate::host_name::HostName;
 use crate::identity::Identity;
 
-/// The authority's certificate; every process gets it.
-pub(crate) const CA_FILE: &str = "ca.pem";
 /// The authority's key, which can sign certificates.
 const CA_KEY_FILE: &str = "ca.key";
 
@@ -140,10 +138,6 @@ impl Authority {
 fn make(what: &str) -> impl FnOnce(rcgen::Error) -> CredentialError + use<> {
     let what = what.to_owned();
     move |source| CredentialError::Make { what, source }
-}
-
-pub(crate) fn read(path: &Path) -> Result<String, CredentialError> {
-    fs::read_to_string(path).map_err(|source| CredentialError::File { path: path.to_owned(), source })
 }
 
 /// Writes a new file; fails if it exists.

@@ -4,6 +4,13 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Concurrent handshakes on one port; further callers wait in the listener's backlog.
+pub const HANDSHAKES_MAX: usize = 256;
+
+/// The part of them from one address, which strangers may share with nodes: a quarter. Further callers are refused,
+/// and nodes dial again within milliseconds.
+pub const HANDSHAKES_PER_PEER_MAX: usize = HANDSHAKES_MAX / 4;
+
 /// The most concurrent callers of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerLimits {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::connection::PeerInfo;
 use crate::fabric::Fabric;
+use crate::peer_info::PeerInfo;
 use crate::rings::Rings;
 
 /// The most remembered peers that refuse links over TCP; more than a cluster has processes.

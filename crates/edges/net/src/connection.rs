@@ -11,50 +11,8 @@ use tonic::transport::server::Connected;
 
 use crate::carriers::Carriers;
 use crate::cluster_level::ClusterLevel;
-use crate::identity::{Identity, Role};
-use crate::net::Net;
-
-/// The peer of a connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerInfo {
-    /// Its address.
-    pub addr: SocketAddr,
-    /// The identity in its certificate; none on a plaintext connection.
-    pub identity: Option<Identity>,
-}
-
-impl PeerInfo {
-    /// The caller of a gRPC request.
-    ///
-    /// # Errors
-    /// If the server does not use [`Incoming`](crate::Incoming) connections: then callers are unknown, and all are
-    /// refused.
-    pub fn of<T>(request: &tonic::Request<T>) -> Result<Self, tonic::Status> {
-        let peer = request.extensions().get::<Self>().cloned();
-        peer.ok_or_else(|| tonic::Status::unauthenticated("nobody looked who is calling"))
-    }
-
-    /// Whether this peer may act as `name` in `role`. On plaintext connections all may.
-    #[must_use]
-    pub fn may_be(&self, role: Role, name: &str) -> bool {
-        self.identity.as_ref().is_none_or(|identity| identity.role == role && identity.name == name)
-    }
-
-    /// Whether this peer has one of the roles. On plaintext connections all have.
-    #[must_use]
-    pub fn has_role(&self, roles: &[Role]) -> bool {
-        self.identity.as_ref().is_none_or(|identity| roles.contains(&identity.role))
-    }
-}
-
-impl std::fmt::Display for PeerInfo {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match &self.identity {
-            Some(identity) => write!(f, "{} {} at {}", identity.role, identity.name, self.addr),
-            None => self.addr.fmt(f),
-        }
-    }
-}
+use crate::identity::Identity;
+use crate::peer_info::PeerInfo;
 
 /// A connection. Plaintext costs no more than the socket itself.
 #[derive(Debug)]
@@ -76,21 +34,24 @@ enum Stream {
 }
 
 impl Connection {
-    pub(crate) fn plain(stream: crate::sockets::Stream, addr: SocketAddr, net: &Net) -> Self {
-        Self::with(Stream::Plain(stream), PeerInfo { addr, identity: None }, net)
+    /// In plaintext, with what this process has besides.
+    pub(crate) fn plain(
+        stream: crate::sockets::Stream,
+        addr: SocketAddr,
+        carriers: Carriers,
+        level: ClusterLevel,
+    ) -> Self {
+        Self { stream: Stream::Plain(stream), peer: PeerInfo { addr, identity: None }, place: None, carriers, level }
     }
 
-    fn with(stream: Stream, peer: PeerInfo, net: &Net) -> Self {
-        Self { stream, peer, place: None, carriers: net.carriers().clone(), level: net.level().clone() }
-    }
-
+    /// The same over TLS.
     pub(crate) fn tls(
         stream: TlsStream<crate::sockets::Stream>,
-        addr: SocketAddr,
-        identity: Identity,
-        net: &Net,
+        peer: PeerInfo,
+        carriers: Carriers,
+        level: ClusterLevel,
     ) -> Self {
-        Self::with(Stream::Tls(Box::new(stream)), PeerInfo { addr, identity: Some(identity) }, net)
+        Self { stream: Stream::Tls(Box::new(stream)), peer, place: None, carriers, level }
     }
 
     /// Adds its place among those of its port.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::incoming::HANDSHAKES_PER_PEER_MAX;
+use crate::callers::HANDSHAKES_PER_PEER_MAX;
 
 /// Concurrent handshakes of this process as a caller, among dials that take turns. A handshake takes a fraction of a
 /// millisecond of one core: more of them end no sooner, and delay everything else in the process. Half of a port's

@@ -9,18 +9,11 @@ use futures::{Stream, StreamExt as _};
 use tokio::sync::{Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 
-use crate::callers::{CallerLimits, Callers, Refusal};
+use crate::callers::{CallerLimits, Callers, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Refusal};
 use crate::connection::Connection;
 use crate::identity::Role;
 use crate::net::Net;
 use crate::refusals::refused;
-
-/// Concurrent handshakes on one port; further callers wait in the listener's backlog.
-pub const HANDSHAKES_MAX: usize = 256;
-
-/// The part of them from one address, which strangers may share with nodes: a quarter. Further callers are refused,
-/// and nodes dial again within milliseconds.
-pub const HANDSHAKES_PER_PEER_MAX: usize = HANDSHAKES_MAX / 4;
 
 /// Connections after their handshake that wait to be taken.
 const WAITING_MAX: usize = 64;

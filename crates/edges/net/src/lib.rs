@@ -12,15 +12,18 @@ mod carriers;
 mod certificate;
 mod cluster_level;
 mod connection;
+mod credential_files;
 mod credentials;
 pub mod descriptor_exchange;
 mod dial_turns;
 mod error;
 mod fabric;
+mod first_words;
 mod host_name;
 mod identity;
 mod incoming;
 mod net;
+mod peer_info;
 mod public_port;
 mod public_stream;
 mod public_tls;
@@ -30,25 +33,28 @@ pub mod sockets;
 mod until;
 
 pub use authority::{Authority, Issued};
-pub use callers::{CallerLimits, CallerPlace, Callers, Refusal};
+pub use callers::{CallerLimits, CallerPlace, Callers, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Refusal};
 pub use carriers::{Carrier, CarrierWish, Carriers, LinkPlace, LinkRow};
 pub use certificate::CertificateFacts;
 pub use cluster_level::ClusterLevel;
-pub use connection::{Connection, Line, PeerInfo, ReadHalf, WriteHalf};
-pub use credentials::{CredentialFiles, Credentials, FileStamp, RELOAD_EVERY};
+pub use connection::{Connection, Line, ReadHalf, WriteHalf};
+pub use credential_files::{CredentialFiles, FileStamp};
+pub use credentials::{Credentials, RELOAD_EVERY};
 pub use dial_turns::{DIALS_AT_ONCE, DialTurn, DialTurns};
 pub use error::CredentialError;
 pub use fabric::{Fabric, FabricEnd, FabricReader, FabricStreams, FabricWriter, RDMA_NOT_BUILT, rdma_fabric};
+pub use first_words::{FIRST_WORDS_WITHIN, FirstWords};
 pub use host_name::{HostName, HostNameError};
 pub use identity::{Expected, Identity, IdentityError, Role};
-pub use incoming::{HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Incoming, Port};
+pub use incoming::{Incoming, Port};
 pub use net::{HANDSHAKE_TIMEOUT, Net};
-pub use public_port::{FIRST_WORDS_WITHIN, FirstWords, PublicConnection, PublicListener, PublicPort};
+pub use peer_info::PeerInfo;
+pub use public_port::{PublicConnection, PublicListener, PublicPort};
 pub use public_stream::CertificateNames;
 pub use public_tls::{PublicTls, PublicTlsFiles};
 pub use refusals::{refusals, refused};
 pub use rings::{
-    HANDOVER_TIMEOUT, RING_BYTES, RINGS_MAX, RingAdmission, RingOffer, RingReader, RingStreams, RingWriter, Rings,
+    HANDOVER_TIMEOUT, PendingRings, RING_BYTES, RINGS_MAX, RingOffer, RingReader, RingStreams, RingWriter, Rings,
 };
 pub use symphony_rdma::Endpoint;
 

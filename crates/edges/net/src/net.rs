@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::sockets::{Dialer, Stream};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::carriers::Carriers;
@@ -19,6 +19,7 @@ use crate::connection::{Connection, Line};
 use crate::credentials::Credentials;
 use crate::dial_turns::{DialTurn, DialTurns};
 use crate::identity::{Expected, Identity, Role};
+use crate::peer_info::PeerInfo;
 use crate::until::Until;
 
 /// Limit for a whole handshake on an established connection.
@@ -112,12 +113,12 @@ impl Net {
     pub async fn dial(&self, addr: &str, expected: &Expected) -> io::Result<Connection> {
         let stream = self.dialer.dial(self.through(addr)).await?;
         let peer = stream.peer();
-        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, self)) };
+        let Some(credentials) = &self.credentials else { return Ok(self.plain(stream, peer)) };
         let loaded = credentials.now();
         let connector = TlsConnector::from(Arc::clone(&loaded.client));
         let stream = connector.connect(server_name(), stream).await.map_err(in_words)?;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
-        Ok(Connection::tls(stream.into(), peer, identity, self))
+        Ok(self.authenticated(stream.into(), peer, identity))
     }
 
     /// Turns an accepted socket into a connection, if the caller has one of the roles `allowed`. Bounded by
@@ -128,14 +129,23 @@ impl Net {
     pub async fn accept(&self, stream: impl Into<Stream>, allowed: &[Role]) -> io::Result<Connection> {
         let stream = stream.into();
         let peer = stream.peer();
-        let Some(credentials) = &self.credentials else { return Ok(Connection::plain(stream, peer, self)) };
+        let Some(credentials) = &self.credentials else { return Ok(self.plain(stream, peer)) };
         let loaded = credentials.now();
         let acceptor = TlsAcceptor::from(Arc::clone(&loaded.server));
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
         let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
-        Ok(Connection::tls(stream.into(), peer, identity, self))
+        Ok(self.authenticated(stream.into(), peer, identity))
+    }
+
+    fn plain(&self, stream: Stream, addr: SocketAddr) -> Connection {
+        Connection::plain(stream, addr, self.carriers.clone(), self.level.clone())
+    }
+
+    fn authenticated(&self, stream: TlsStream<Stream>, addr: SocketAddr, identity: Identity) -> Connection {
+        let peer = PeerInfo { addr, identity: Some(identity) };
+        Connection::tls(stream, peer, self.carriers.clone(), self.level.clone())
     }
 
     /// Connects, blocking, to the first of these addresses (resolved ones, of what [`Net::through`] returns: name

@@ -12,13 +12,10 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 
 use crate::callers::{CallerLimits, CallerPlace, Callers, Refusal};
+use crate::first_words::{FIRST_WORDS_WITHIN, FirstWords, Progress};
 use crate::public_stream::{CertificateNames, PublicStream};
 use crate::public_tls::PublicTls;
 use crate::refusals::refused;
-
-/// How long after connecting a caller must have sent the head of its first request, or the preface of HTTP/2, which
-/// clients send at once; with TLS the handshake counts, too. Slow connections take a second or two.
-pub const FIRST_WORDS_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a caller may take nothing of an answer that is there: as long as common servers wait by default. Answers
 /// lie in memory meanwhile.
@@ -26,18 +23,6 @@ const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
 
 /// Pause after a failed accept, which is probably due to a lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(50);
-
-/// The beginning of an HTTP/2 connection.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-
-/// What a caller has to send within [`FIRST_WORDS_WITHIN`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstWords {
-    /// The head of a request of HTTP/1, to its empty line.
-    Head,
-    /// The number of bytes in HTTP/2's preface. Afterwards a channel may be idle.
-    Preface,
-}
 
 /// The settings of a public port.
 #[derive(Clone, Copy, Debug)]
@@ -135,43 +120,6 @@ enum Watch {
     Idle(Pin<Box<Sleep>>, Duration),
     /// It may be silent.
     None,
-}
-
-/// Progress of a caller's required beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
-    /// This many bytes of the preface have arrived.
-    Preface(usize),
-    /// The position in a line end and an empty line; carriage returns are optional.
-    Head { newlines: u8 },
-}
-
-impl Progress {
-    const fn of(words: FirstWords) -> Self {
-        match words {
-            FirstWords::Head => Self::Head { newlines: 0 },
-            FirstWords::Preface => Self::Preface(0),
-        }
-    }
-
-    /// Whether the beginning is complete with these bytes.
-    fn add(&mut self, bytes: &[u8]) -> bool {
-        match self {
-            // The protocol validates the bytes later.
-            Self::Preface(seen) => {
-                *seen += bytes.len();
-                *seen >= PREFACE.len()
-            }
-            Self::Head { newlines } => bytes.iter().any(|byte| {
-                match byte {
-                    b'\n' => *newlines += 1,
-                    b'\r' => {}
-                    _ => *newlines = 0,
-                }
-                *newlines == 2
-            }),
-        }
-    }
 }
 
 impl PublicConnection {
@@ -287,6 +235,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
+    use crate::first_words::PREFACE;
 
     const LIMITS: CallerLimits = CallerLimits { total: 8, per_address: 2 };
     const IDLE_MAX: Duration = Duration::from_secs(75);
@@ -312,21 +261,6 @@ mod tests {
 
     fn count(port: &'static str, refusal: Refusal) -> u64 {
         crate::refusals().get(&(port, refusal)).copied().unwrap_or(0)
-    }
-
-    #[test]
-    fn first_words_are_complete_with_the_empty_line_or_the_preface_however_they_are_cut() {
-        for (words, text) in [
-            (FirstWords::Head, &b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..]),
-            (FirstWords::Head, b"GET / HTTP/1.1\nhost: x\n\n"),
-            (FirstWords::Preface, PREFACE),
-        ] {
-            let mut progress = Progress::of(words);
-            let (last, before) = text.split_last().unwrap();
-            assert!(!before.chunks(3).any(|bytes| progress.add(bytes)), "{words:?}");
-            assert!(progress.add(&[*last]), "{words:?}");
-            assert!(Progress::of(words).add(text));
-        }
     }
 
     /// Paused time advances when all tasks wait.

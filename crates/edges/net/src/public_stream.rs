@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::public_port::FirstWords;
+use crate::first_words::FirstWords;
 use crate::public_tls::PublicTls;
 
 /// The names in the certificate of a caller that has shown one which an authority of clients has signed: the common

@@ -10,10 +10,10 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
-use crate::authority::read;
-use crate::credentials::{FileStamp, HTTP_2, RELOAD_EVERY, certificates};
+use crate::credential_files::{FileStamp, certificates, read};
+use crate::credentials::{HTTP_2, RELOAD_EVERY};
 use crate::error::CredentialError;
-use crate::public_port::FirstWords;
+use crate::first_words::FirstWords;
 
 /// HTTP/1.1 by its name in a TLS handshake.
 const HTTP_1: &[u8] = b"http/1.1";

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
@@ -11,16 +11,24 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use crate::error::{Broken, RdmaError};
 use crate::listeners::{Listeners, NotJoined};
 use crate::purpose::Purpose;
-use crate::session::{Session, lock};
 use crate::verbs::{COMPLETIONS_AT_ONCE, Completion, CompletionQueue, Device};
 
 /// How long it polls after the last completion: longer than a READ on a good network, and too short to waste a core.
 const SPIN: Duration = Duration::from_micros(30);
 
+/// A connection, as the thread needs it.
+pub(crate) trait CompletionHandler: Send + Sync + 'static {
+    /// Handles a completion of its queue pair.
+    fn done(&self, completion: &Completion);
+
+    /// Breaks the connection; the first reason counts.
+    fn fail(&self, reason: Broken);
+}
+
 /// Dispatches completions to all connections of a fabric.
 #[derive(Debug)]
-pub(crate) struct Engine {
-    ears: Arc<CompletionReader>,
+pub(crate) struct Engine<C: CompletionHandler> {
+    ears: Arc<CompletionReader<C>>,
     connections_max: usize,
     /// Batches per poll, enough for everything that was there when the poll began.
     looks_max: usize,
@@ -30,35 +38,35 @@ pub(crate) struct Engine {
 /// The poller's state: the thread's, or a reader's in between. One at a time, so that each connection sees its
 /// completions in order.
 #[derive(Debug)]
-struct CompletionReader {
+struct CompletionReader<C> {
     queue: Arc<CompletionQueue>,
     /// By queue pair number.
-    sessions: Listeners<Session>,
+    connections: Listeners<C>,
     heard: Mutex<Vec<Completion>>,
 }
 
 /// Notifies waiters when the thread ends, also by a panic, and refuses new ones.
-struct Hears {
-    ears: Arc<CompletionReader>,
+struct Hears<C: CompletionHandler> {
+    ears: Arc<CompletionReader<C>>,
     reason: Broken,
 }
 
-impl Hears {
+impl<C: CompletionHandler> Hears<C> {
     /// Tells the waiters why no more completions arrive.
     fn ends(&mut self, reason: Broken) {
         self.reason = reason;
     }
 }
 
-impl Drop for Hears {
+impl<C: CompletionHandler> Drop for Hears<C> {
     fn drop(&mut self) {
-        for session in self.ears.sessions.close() {
-            session.fail(self.reason);
+        for connection in self.ears.connections.close() {
+            connection.fail(self.reason);
         }
     }
 }
 
-impl Engine {
+impl<C: CompletionHandler> Engine<C> {
     pub(crate) fn start(device: &Arc<Device>, purpose: Purpose) -> Result<Self, RdmaError> {
         let of_one = purpose.completions();
         // An overflow of the completion queue breaks every connection.
@@ -67,7 +75,7 @@ impl Engine {
         let queue = Arc::new(CompletionQueue::new(device, completions)?);
         let system = |error: rustix::io::Errno| RdmaError::system("no event to end a thread by", error.into());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
-        let ears = Arc::new(CompletionReader { queue, sessions: Listeners::default(), heard: Mutex::default() });
+        let ears = Arc::new(CompletionReader { queue, connections: Listeners::default(), heard: Mutex::default() });
         let mut hears = Hears { ears: Arc::clone(&ears), reason: Broken::Unheard };
         let stops = stop.try_clone().map_err(|error| RdmaError::system("no event to end a thread by", error))?;
         std::thread::Builder::new()
@@ -97,42 +105,42 @@ impl Engine {
         }
     }
 
-    /// Registers a session for the completions of its queue pair.
-    pub(crate) fn join(&self, number: u32, session: &Arc<Session>) -> Result<(), RdmaError> {
+    /// Registers a connection for the completions of its queue pair.
+    pub(crate) fn join(&self, number: u32, connection: &Arc<C>) -> Result<(), RdmaError> {
         // Room in the queue is counted by connections: first remove what ended ones have left there.
         self.look();
-        self.ears.sessions.join(number, session, self.connections_max).map_err(|refused| match refused {
+        self.ears.connections.join(number, connection, self.connections_max).map_err(|refused| match refused {
             NotJoined::Full(there) => RdmaError::Full(there),
             NotJoined::Closed => Broken::Unheard.into(),
         })
     }
 
     pub(crate) fn leave(&self, number: u32) {
-        self.ears.sessions.leave(number);
+        self.ears.connections.leave(number);
     }
 }
 
-impl Drop for Engine {
+impl<C: CompletionHandler> Drop for Engine<C> {
     fn drop(&mut self) {
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
     }
 }
 
-impl CompletionReader {
+impl<C: CompletionHandler> CompletionReader<C> {
     /// Dispatches completions. Returns whether there were any.
     fn take(&self) -> io::Result<bool> {
-        let mut heard = lock(&self.heard);
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         let any = self.queue.poll(&mut heard)?;
         for completion in heard.drain(..) {
-            if let Some(session) = self.sessions.of(completion.queue_pair()) {
-                session.done(&completion);
+            if let Some(connection) = self.connections.of(completion.queue_pair()) {
+                connection.done(&completion);
             }
         }
         Ok(any)
     }
 }
 
-fn hear(ears: &CompletionReader, stop: &OwnedFd) -> io::Result<()> {
+fn hear<C: CompletionHandler>(ears: &CompletionReader<C>, stop: &OwnedFd) -> io::Result<()> {
     let (queue, mut last) = (&ears.queue, Instant::now());
     loop {
         if ears.take()? {

@@ -19,11 +19,11 @@ mod error;
 #[cfg(feature = "verbs")]
 mod fabric;
 #[cfg(feature = "verbs")]
+mod landing;
+#[cfg(feature = "verbs")]
 mod remote_pool;
 #[cfg(feature = "verbs")]
 mod session;
-#[cfg(feature = "verbs")]
-mod stream;
 #[cfg(feature = "verbs")]
 mod verbs;
 
@@ -39,12 +39,12 @@ pub use segment::{SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentError, Se
 #[cfg(feature = "verbs")]
 pub use error::{Broken, RdmaError};
 #[cfg(feature = "verbs")]
-pub use fabric::{Fabric, Grant, Landing, Shown, Unpaired};
+pub use fabric::{Fabric, Grant, Shown, Unpaired};
+#[cfg(feature = "verbs")]
+pub use landing::Landing;
 #[cfg(feature = "verbs")]
 pub use remote_pool::{READ_BYTES_MAX, RemotePool};
 #[cfg(feature = "verbs")]
-pub use session::Pair;
-#[cfg(feature = "verbs")]
-pub use stream::{StreamReader, StreamWriter};
+pub use session::{Pair, StreamReader, StreamWriter};
 #[cfg(feature = "verbs")]
 pub use verbs::Words;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use symphony_shared_memory::{ENTRY_BYTES, RemoteLayout, Unreadable, why_wrong};
 
 use crate::error::{Broken, RdmaError};
-use crate::fabric::Landing;
 use crate::key::Key;
+use crate::landing::Landing;
 use crate::session::Pair;
 use crate::verbs::Piece;
 

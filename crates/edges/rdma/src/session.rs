@@ -1,16 +1,20 @@
 //! One connection and its pending work.
 
+mod stream;
+
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{oneshot, watch};
 
-use crate::engine::Engine;
+use crate::engine::{CompletionHandler, Engine};
 use crate::error::{Broken, RdmaError};
-use crate::fabric::Credits;
-use crate::stream::{StreamReader, StreamState, StreamWriter};
+use crate::landing::Credits;
 use crate::verbs::{Completion, Finished, Kind, Piece, QueuePair, Window};
+
+pub(crate) use self::stream::StreamState;
+pub use self::stream::{StreamReader, StreamWriter};
 
 /// A connection that is made; a handle. It ends with [`Pair::end`], or with the last handle, stream and read.
 #[derive(Clone, Debug)]
@@ -54,7 +58,7 @@ type Read = (oneshot::Sender<Piece>, Credits);
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) queue: QueuePair,
-    engine: Arc<Engine>,
+    engine: Arc<Engine<Self>>,
     reads: Mutex<HashMap<u64, Read>>,
     binds: Mutex<HashMap<u64, oneshot::Sender<()>>>,
     pub(crate) stream: Mutex<StreamState>,
@@ -63,7 +67,11 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session that receives completions, with buffers for the peer's SENDs.
-    pub(crate) fn start(engine: &Arc<Engine>, queue: QueuePair, stream: StreamState) -> Result<Arc<Self>, RdmaError> {
+    pub(crate) fn start(
+        engine: &Arc<Engine<Self>>,
+        queue: QueuePair,
+        stream: StreamState,
+    ) -> Result<Arc<Self>, RdmaError> {
         let (reads, binds, broken) = Default::default();
         let number = queue.number();
         let stream = Mutex::new(stream);
@@ -80,24 +88,6 @@ impl Session {
     /// Dispatches all completions up to now, for all connections.
     pub(crate) fn look(&self) {
         self.engine.look();
-    }
-
-    /// Breaks the connection; the first reason counts.
-    pub(crate) fn fail(&self, reason: Broken) {
-        let first = self.broken.send_if_modified(|broken| {
-            let first = broken.is_none();
-            broken.get_or_insert(reason);
-            first
-        });
-        if !first {
-            return;
-        }
-        if let Err(error) = self.queue.end() {
-            tracing::debug!(%error, "a queue pair does not stop");
-        }
-        lock(&self.reads).clear();
-        lock(&self.binds).clear();
-        lock(&self.stream).wake();
     }
 
     /// Copies `length` bytes of the peer's memory into the piece.
@@ -154,9 +144,10 @@ impl Session {
     fn why(&self) -> Broken {
         self.broken().unwrap_or(Broken::Ended)
     }
+}
 
-    /// Handles a completion.
-    pub(crate) fn done(&self, completion: &Completion) {
+impl CompletionHandler for Session {
+    fn done(&self, completion: &Completion) {
         match self.queue.finish(completion) {
             Finished::Unknown => {}
             Finished::Failed(status) => self.fail(Broken::Failed(status)),
@@ -174,6 +165,23 @@ impl Session {
             Finished::Well { kind: Kind::Send, piece, .. } => self.sent(piece),
             Finished::Well { kind: Kind::Receive, piece, bytes, .. } => self.came(piece, bytes),
         }
+    }
+
+    fn fail(&self, reason: Broken) {
+        let first = self.broken.send_if_modified(|broken| {
+            let first = broken.is_none();
+            broken.get_or_insert(reason);
+            first
+        });
+        if !first {
+            return;
+        }
+        if let Err(error) = self.queue.end() {
+            tracing::debug!(%error, "a queue pair does not stop");
+        }
+        lock(&self.reads).clear();
+        lock(&self.binds).clear();
+        lock(&self.stream).wake();
     }
 }
 

@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use symphony_net::{
-    Carrier, Carriers, Fabric, FabricEnd, FabricStreams, LinkPlace, PeerInfo, RingAdmission, RingOffer, Rings,
+    Carrier, Carriers, Fabric, FabricEnd, FabricStreams, LinkPlace, PeerInfo, PendingRings, RingOffer, Rings,
 };
 use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
@@ -89,7 +89,7 @@ enum State {
     /// No end has asked yet.
     New,
     /// The other end may take up the memory, or send its end of an RDMA connection.
-    Offered { memory: Option<RingAdmission>, fabric: Option<Arc<dyn Fabric>> },
+    Offered { memory: Option<PendingRings>, fabric: Option<Arc<dyn Fabric>> },
     /// Another carrier is being set up beside the link.
     Making {
         /// Resolves before this end sends anything that lets the other one change over.
@@ -184,8 +184,8 @@ impl CarrierNegotiation {
                 self.state = State::Making { made, told: None };
                 Ok(CarrierChange::AsBefore)
             }
-            (CarrierMessage::Switch, State::Offered { memory: Some(mut admission), .. }) => {
-                let (reader, writer) = admission.streams().ok_or("it changes over to memory that nobody came for")?;
+            (CarrierMessage::Switch, State::Offered { memory: Some(mut pending), .. }) => {
+                let (reader, writer) = pending.streams().ok_or("it changes over to memory that nobody came for")?;
                 let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
                 Ok(self.changed_over(Made { carrier: Carrier::SharedMemory, inbound, outbound }))
             }

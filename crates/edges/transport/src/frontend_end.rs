@@ -15,7 +15,7 @@ use crate::frames::in_frames;
 use crate::link::{HELLO_WITHIN, LinkReceiver, LinkSender, data_link_over, link_over_streams};
 use crate::payload::{INPUT_WITHIN, InputState, PayloadFrontend, Payloads, ReturnedResult, look, wait};
 use crate::rdma::RdmaPeer;
-use crate::sharing::{Admission, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
+use crate::sharing::{PendingOffer, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 use crate::stuck::{data_echo, stuck};
 
 /// How long data that came by RDMA may take to be read after the backend's link has ended.
@@ -80,7 +80,7 @@ impl FrontendEnd {
         let peer = self.peer().clone();
         let (rdma, mut rdma_peer) = self.rdma_offer(inputs).await.unzip();
         let shared = inputs.filter(|inputs| self.shares && inputs.rdma().is_none());
-        let (sharing, mut admission) = shared.map(SharedInputs::offer).unzip();
+        let (sharing, mut pending) = shared.map(SharedInputs::offer).unzip();
         let required = inputs.is_some_and(|inputs| inputs.required());
         if required && sharing.is_none() && rdma.is_none() {
             return self.refuse(inputs);
@@ -102,10 +102,10 @@ impl FrontendEnd {
                         tracing::debug!(%peer, "RDMA");
                         return self.serve_by_rdma(frontend, &rdma, inputs).await;
                     }
-                    joined = shares && admission.as_mut().is_some_and(|admission| admission.sharer().is_some());
+                    joined = shares && pending.as_mut().is_some_and(|pending| pending.sharer().is_some());
                     if !joined {
                         // Its memory, or the offer, is of no more use.
-                        admission = None;
+                        pending = None;
                     }
                     tracing::debug!(%peer, joined, "shared memory");
                     if required && !joined {
@@ -115,7 +115,7 @@ impl FrontendEnd {
                 // There is no other carrier.
                 _ if required && !joined => return self.refuse(inputs),
                 message => {
-                    if !answer(frontend, &self.sender, &peer, message, frame.tail, admission.as_mut()).await {
+                    if !answer(frontend, &self.sender, &peer, message, frame.tail, pending.as_mut()).await {
                         return;
                     }
                 }
@@ -203,7 +203,7 @@ async fn answer(
     peer: &PeerInfo,
     message: ToDataServer,
     tail: Bytes,
-    admission: Option<&mut Admission>,
+    pending: Option<&mut PendingOffer>,
 ) -> bool {
     match message {
         ToDataServer::Read { read, sequences } => {
@@ -228,7 +228,7 @@ async fn answer(
             true
         }
         ToDataServer::Results { results } => {
-            let sequences = take_results(frontend, &results, tail, admission);
+            let sequences = take_results(frontend, &results, tail, pending);
             sequences.is_empty() || sender.send(FromDataServer::Taken { sequences }).is_ok()
         }
         ToDataServer::Hello { .. } | ToDataServer::Joined { .. } => {
@@ -253,7 +253,7 @@ fn take_results(
     frontend: &impl PayloadFrontend,
     results: &[RequestResult],
     mut tail: Bytes,
-    mut admission: Option<&mut Admission>,
+    mut pending: Option<&mut PendingOffer>,
 ) -> Vec<u64> {
     let mut taken = Vec::new();
     for &RequestResult { sequence, outcome, batch, execution, run } in results {
@@ -263,7 +263,7 @@ fn take_results(
             ResultBytes::Failed(reason) => Err(reason),
             ResultBytes::Shared => {
                 taken.push(sequence);
-                let sharer = admission.as_mut().and_then(|admission| admission.sharer());
+                let sharer = pending.as_mut().and_then(|pending| pending.sharer());
                 let read = sharer.map(|sharer| sharer.results.read(sequence, SHARED_PAYLOAD_BYTES_MAX));
                 read.and_then(Result::ok).ok_or_else(|| {
                     tracing::warn!(sequence, "a result is not in shared memory, or damaged");

@@ -7,6 +7,7 @@ mod certs;
 mod context;
 mod health;
 mod keys;
+mod load;
 mod look;
 mod members;
 mod model;
@@ -38,6 +39,7 @@ pub(crate) use certs::{CertsCommand, CertsIssueArgs};
 pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
+pub(crate) use load::{LoadArgs, LoadInputs, LoadProtocol};
 pub(crate) use look::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
@@ -148,7 +150,7 @@ pub(crate) enum Command {
     /// Measure the latency profile and memory of an ONNX model on this machine.
     Profile(ProfileArgs),
     /// Send open-loop load and report latencies; fails if it lags its own schedule.
-    Load(Box<crate::tools::load::LoadArgs>),
+    Load(Box<LoadArgs>),
     /// Simulate a scenario in virtual time with the scheduler's own decisions.
     Sim(SimArgs),
     /// Make a paper's table or figure again: CSV, SVG, and a page that compares.

@@ -6,12 +6,14 @@
 // What only a part that was left out uses.
 #![cfg_attr(not(all(feature = "simulation", feature = "top")), allow(dead_code, unused_imports, unused_variables))]
 
+mod backup_file;
 mod cli;
 #[cfg(test)]
 mod cli_tests;
 mod console;
 mod context;
 mod exit;
+mod inspect;
 #[cfg(not(all(feature = "simulation", feature = "top")))]
 mod left_out;
 mod local;

@@ -11,7 +11,9 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 65] = [
+const OLD_WORDS: [(&str, &str); 67] = [
+    ("ModelStanding", "ListedModel"),
+    ("RingAdmission", "PendingRings"),
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
     ("doorkeeper", "frontend reaper"),

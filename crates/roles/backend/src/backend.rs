@@ -220,8 +220,8 @@ impl Backend {
         };
         tokio::spawn(loader.run(ended.clone()));
         tokio::spawn(report_drained(control.clone(), identity.clone(), view.clone(), idle.clone(), ended.clone()));
-        let (links, standing) = (Arc::clone(&transport), view.clone());
-        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, standing, ended.clone()));
+        let (links, seen) = (Arc::clone(&transport), view.clone());
+        tokio::spawn(stay_registered(control.clone(), request, identity.clone(), links, seen, ended.clone()));
         let name = config.name.clone();
         Ok(Self { identity, name, kinds, control, view, transport, idle, lost, counts, model_states, in_use, ended })
     }

@@ -11,9 +11,9 @@ use crate::plan_intake::{BackendIdentity, READY_WITHIN};
 use crate::registration::{REGISTER_WITHIN, register};
 
 /// How often a backend checks whether the cluster shows it as up.
-const STANDING_EVERY: Duration = Duration::from_millis(200);
+const CHECKED_EVERY: Duration = Duration::from_millis(200);
 /// The longest pause before a backend that is repeatedly declared down registers again: its leader cannot reach it.
-const STANDING_MAX: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// The pause after a refusal that no repetition changes, in case somebody mends what it names: a certificate, perhaps.
 const REFUSED_FOR_GOOD: Duration = Duration::from_secs(60);
@@ -27,30 +27,30 @@ pub(crate) async fn stay_registered(
     view: ViewReceiver,
     ended: CancellationToken,
 ) {
-    let mut standing = Standing::default();
+    let mut pacing = ReRegistration::default();
     loop {
         tokio::select! {
             () = ended.cancelled() => return,
-            () = tokio::time::sleep(STANDING_EVERY) => {}
+            () = tokio::time::sleep(CHECKED_EVERY) => {}
         }
         let down = view.borrow().backends.get(&identity.backend).is_some_and(|b| b.boot == identity.boot && !b.up);
-        if !standing.registers(Instant::now(), down) {
+        if !pacing.registers(Instant::now(), down) {
             continue;
         }
         // Plans come as soon as it is up.
         transport.ready(READY_WITHIN).await;
         match register(&control, &request, REGISTER_WITHIN).await {
-            Ok(_) => standing.answered(Instant::now()),
+            Ok(_) => pacing.answered(Instant::now()),
             Err(error) if error.is_for_good() => {
                 let again_in_s = REFUSED_FOR_GOOD.as_secs();
                 tracing::error!(%error, again_in_s, "the cluster refuses this backend: mend what it says");
-                standing.refused(Instant::now());
+                pacing.refused(Instant::now());
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot register again");
                 // A refusal comes at once, and the next one too. One for the cluster's level ends the process.
                 if matches!(error, ControlError::Refused(_)) {
-                    standing.answered(Instant::now());
+                    pacing.answered(Instant::now());
                 }
             }
         }
@@ -61,16 +61,16 @@ pub(crate) async fn stay_registered(
 /// Otherwise a backend that its leader cannot reach would be up half of the time, with a log entry for each change. A
 /// pure value.
 #[derive(Clone, Copy, Debug, Default)]
-struct Standing {
+struct ReRegistration {
     answered: Option<Instant>,
     pause: Duration,
 }
 
-impl Standing {
+impl ReRegistration {
     /// Whether it registers now, being down or not.
     fn registers(&mut self, now: Instant, down: bool) -> bool {
         let since = self.answered.map(|at| now.saturating_duration_since(at));
-        if !down && since.is_some_and(|since| since > self.pause + STANDING_MAX) {
+        if !down && since.is_some_and(|since| since > self.pause + PAUSE_MAX) {
             *self = Self::default();
         }
         down && since.is_none_or(|since| since >= self.pause)
@@ -84,7 +84,7 @@ impl Standing {
     /// The cluster shows it as up again, or refuses it as things are.
     fn answered(&mut self, now: Instant) {
         // The view may lag for a moment.
-        self.pause = if self.pause.is_zero() { STANDING_EVERY * 5 } else { (self.pause * 2).min(STANDING_MAX) };
+        self.pause = if self.pause.is_zero() { CHECKED_EVERY * 5 } else { (self.pause * 2).min(PAUSE_MAX) };
         self.answered = Some(now);
     }
 }
@@ -97,26 +97,26 @@ mod tests {
     fn who_is_declared_down_says_at_once_that_it_is_there_and_ever_more_rarely_if_that_does_not_last() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut standing = Standing::default();
-        assert!(!standing.registers(at(0), false) && standing.registers(at(0), true));
-        standing.answered(at(0));
+        let mut pacing = ReRegistration::default();
+        assert!(!pacing.registers(at(0), false) && pacing.registers(at(0), true));
+        pacing.answered(at(0));
         for (early, again) in [(999, 1_000), (2_999, 3_000), (6_999, 7_000), (14_999, 15_000), (24_999, 25_000)] {
-            assert!(!standing.registers(at(early), true) && standing.registers(at(again), true), "{again}");
-            standing.answered(at(again));
+            assert!(!pacing.registers(at(early), true) && pacing.registers(at(again), true), "{again}");
+            pacing.answered(at(again));
         }
-        assert!(!standing.registers(at(34_000), true), "ten seconds at most");
+        assert!(!pacing.registers(at(34_000), true), "ten seconds at most");
         // After a while up, the pause starts over.
-        assert!(!standing.registers(at(45_001), false) && standing.registers(at(45_200), true));
+        assert!(!pacing.registers(at(45_001), false) && pacing.registers(at(45_200), true));
     }
 
     #[test]
     fn who_is_refused_for_good_asks_once_a_minute() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
-        let mut standing = Standing::default();
-        standing.refused(at(0));
-        assert!(!standing.registers(at(59_999), true) && standing.registers(at(60_000), true));
-        standing.answered(at(60_000));
-        assert!(standing.registers(at(70_000), true), "ten seconds at most");
+        let mut pacing = ReRegistration::default();
+        pacing.refused(at(0));
+        assert!(!pacing.registers(at(59_999), true) && pacing.registers(at(60_000), true));
+        pacing.answered(at(60_000));
+        assert!(pacing.registers(at(70_000), true), "ten seconds at most");
     }
 }

@@ -3,14 +3,14 @@
 mod oip_service;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use symphony_config::FrontendConfig;
 use symphony_net::Net;
 use symphony_protocol::federation::FederationView;
-use symphony_protocol::view::{Traffic, View};
+use symphony_protocol::view::View;
 use symphony_telemetry::{Registry, Traces};
 use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
 use symphony_types::{BootId, FrontendId, RequestId};
@@ -18,17 +18,18 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::quota_sharing::share_quotas;
 use crate::access::tenants::Tenants;
 use crate::accounts::collectors;
 use crate::accounts::ledger::{Ledger, LedgerCounts};
-use crate::accounts::pipeline_counters::{PipelineCounters, report_pipelines};
+use crate::accounts::pipeline_counters::PipelineCounters;
+use crate::accounts::pipeline_reports::report_pipelines;
 use crate::accounts::rates::Rates;
-use crate::accounts::statistics::{Statistics, forget_unloaded};
+use crate::accounts::statistics::Statistics;
 use crate::accounts::triton_names::TritonCollector;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity, Requests};
 use crate::clusters::federation::{join, report_rates, withdraw_from_lost_clusters};
 use crate::clusters::traffic::TrafficSplitter;
+use crate::inner::{ClusterSlot, Inner};
 use crate::names;
 use crate::oip::limits::image_limits;
 use crate::oip::{InFlightLimit, SharedRegions};
@@ -43,6 +44,8 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether its requests are done.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
+/// How often it is looked which models are unloaded.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -64,44 +67,6 @@ pub enum StartError {
 #[derive(Clone, Debug)]
 pub struct Frontend {
     inner: Arc<Inner>,
-}
-
-/// What all handles of a frontend share.
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) boot: BootId,
-    pub(crate) grace: Duration,
-    /// The one limit on requests in flight, of which [`Inner::in_flight`] is what was accepted.
-    pub(crate) in_flight_limit: InFlightLimit,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(crate) statistics: Statistics,
-    pub(crate) decoders: Decoders,
-    /// Shared memory that clients have registered; none where they may not.
-    pub(crate) shared_regions: Option<SharedRegions>,
-    pub(crate) records: Records,
-    pub(crate) pipeline_memory: PipelineMemory,
-    /// In the order of the configuration.
-    pub(crate) slots: Vec<ClusterSlot>,
-    /// Which cluster is home to which model; none without a federation.
-    pub(crate) plan: Option<PlanReceiver>,
-    pub(crate) rates: Rates,
-    pub(crate) pipeline_counters: PipelineCounters,
-    pub(crate) repository: RepositoryDesk,
-    pub(crate) traffic: TrafficSplitter,
-    /// Who may call; none where everybody may.
-    pub(crate) tenants: Option<Arc<Tenants>>,
-    /// This process is about to end.
-    pub(crate) draining: AtomicBool,
-    pub(crate) forgotten: watch::Receiver<Option<FrontendId>>,
-    pub(crate) ended: CancellationToken,
-}
-
-/// A cluster of the configuration, once it has taken this frontend in.
-#[derive(Debug)]
-pub(crate) struct ClusterSlot {
-    pub(crate) name: String,
-    pub(crate) requests: Requests,
-    pub(crate) cluster: OnceLock<Arc<Cluster>>,
 }
 
 impl Frontend {
@@ -337,50 +302,11 @@ struct Callers {
     tenants: Option<Arc<Tenants>>,
 }
 
-impl Inner {
-    /// Follows this frontend's share of the quotas; the control group of `cluster` divides them, or says at least how
-    /// many frontends there are.
-    pub(crate) fn share_quotas(&self, cluster: &Arc<Cluster>, divides: bool) {
-        if let Some(tenants) = &self.tenants {
-            tokio::spawn(share_quotas(Arc::clone(tenants), Arc::clone(cluster), divides, self.ended.clone()));
-        }
-    }
-
-    /// The clusters that have taken this frontend in, with their slots.
-    pub(crate) fn clusters(&self) -> impl Iterator<Item = (usize, &Arc<Cluster>)> {
-        self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.cluster.get()?)))
-    }
-
-    /// How the requests for a model that name no version are split, if they are. Each cluster splits those for what it
-    /// serves: of several, one that requests for the split's versions do not go to, as it is lost or was left, has no
-    /// say.
-    pub(crate) fn traffic_of(&self, model: &str) -> Option<Traffic> {
-        self.clusters().find_map(|(slot, cluster)| {
-            let split = cluster.view.borrow().traffic.get(model).cloned()?;
-            let is_here = |version| self.slots.len() == 1 || self.is_version_served_in(slot, model, version);
-            let is_anywhere = split.versions().any(is_here);
-            is_anywhere.then_some(split)
-        })
-    }
-
-    /// Forgets what was counted of models that no cluster has any more.
-    pub(crate) fn forget_unloaded(&self, now: Instant) {
-        let routes: Vec<_> = self.clusters().map(|(_, cluster)| cluster.routes()).collect();
-        let is_loaded = |model: &str| routes.iter().any(|routes| routes.contains_key(model));
-        let is_pipeline = |name: &str| self.clusters().any(|(_, cluster)| cluster.pipeline(name).is_some());
-        self.statistics.forget_unloaded(now, |model| is_loaded(model) || is_pipeline(model));
-        self.pipeline_counters.forget_unloaded(is_pipeline);
-    }
-
-    /// Accepted requests without an outcome.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.slots.iter().map(|slot| slot.requests.table.len()).sum()
-    }
-
-    /// Whether new requests are refused: the process ends, or every cluster has cordoned this frontend.
-    pub(crate) fn is_draining(&self) -> bool {
-        let mut known = self.clusters().peekable();
-        let by_all = known.peek().is_some() && known.all(|(_, cluster)| cluster.is_cordoned());
-        self.draining.load(Ordering::Acquire) || self.ended.is_cancelled() || by_all
+/// Forgets models that are unloaded, as long as there is a frontend.
+async fn forget_unloaded(frontend: Weak<Inner>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(frontend) = frontend.upgrade() else { return };
+        frontend.forget_unloaded(Instant::now());
     }
 }

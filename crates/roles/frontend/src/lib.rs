@@ -6,6 +6,7 @@ mod clusters;
 mod data_server;
 mod dispatch;
 mod frontend;
+mod inner;
 pub mod names;
 pub mod oip;
 mod pictures;

@@ -3,9 +3,11 @@
 use serde::Deserialize;
 use symphony_types::{Finite, Nanos, RequestValue, SLO_MAX};
 
-use super::pipeline_file::{PipelineError, checked_condition, checked_value, text_error};
+use super::edge_words::{EdgeWords, of_edge};
+use super::pipeline_file::{PipelineError, checked_value, text_error};
 use crate::declaration::{BoxUnit, Crop, DeclaredCondition, DeclaredEdge};
 use crate::limits::{EDGES_MAX, FAN_OUT_MAX};
+use crate::pipeline::EdgeSpec;
 use crate::refused::Refused;
 
 /// What is said of a pipeline beside its steps.
@@ -79,16 +81,19 @@ fn checked(text: ExtrasText) -> Result<PipelineExtras, Refused> {
 
 fn checked_edge(at: usize, text: EdgeText) -> Result<DeclaredEdge, Refused> {
     let key = |name: &str| format!("edge.{at}.{name}");
-    let for_each = match text.for_each.as_deref() {
-        None => false,
-        Some("row") => true,
-        Some(other) => return Err(Refused::new(key("for_each"), "\"row\"", format!("\"{other}\""))),
+    let words = EdgeWords {
+        from: &text.from,
+        to: &text.to,
+        gamma: text.gamma,
+        for_each: text.for_each.as_deref(),
+        condition: text.condition.as_deref(),
+        most: text.most,
     };
-    let gamma = text.gamma.unwrap_or(1.0);
+    let EdgeSpec { per_row: for_each, condition, gamma, .. } =
+        words.checked().map_err(|refused| of_edge(at, refused))?;
     let finite = Finite::try_from(gamma).ok().filter(|_| gamma > 0.0 && gamma <= f64::from(FAN_OUT_MAX));
     let gamma =
         finite.ok_or_else(|| Refused::new(key("gamma"), format!("a number above 0, at most {FAN_OUT_MAX}"), gamma))?;
-    let condition = text.condition.as_deref().map(|words| checked_condition(at, words)).transpose()?;
     let unit = match (text.crop_unit.as_deref(), &text.crop) {
         (None, _) => BoxUnit::default(),
         (Some(word), None) => {

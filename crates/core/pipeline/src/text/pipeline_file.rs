@@ -2,8 +2,8 @@
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue, SLO_MAX};
 
+use super::edge_words::{EdgeWords, of_edge};
 use super::pipeline_text::{EdgeText, PipelineText, StageText};
-use crate::condition::Condition;
 use crate::limits::STEPS_MAX;
 use crate::pipeline::{EdgeSpec, Pipeline, PipelineSpec, Stage};
 use crate::refused::Refused;
@@ -87,7 +87,7 @@ fn checked(text: PipelineText, read_profile: &ReadProfile<'_>) -> Result<Pipelin
     let stages =
         text.stage.into_iter().enumerate().map(|(at, stage)| checked_stage(at, stage, slo, kind, read_profile));
     let stages = stages.collect::<Result<_, _>>()?;
-    let edges = text.edge.into_iter().enumerate().map(|(at, edge)| checked_edge(at, edge)).collect::<Result<_, _>>()?;
+    let edges = text.edge.iter().enumerate().map(|(at, edge)| checked_edge(at, edge)).collect::<Result<_, _>>()?;
     let name = text.name.unwrap_or_else(|| "pipeline".to_owned());
     let pipeline = Pipeline::new(PipelineSpec { name, slo, value, partial: text.partial, stages, edges })?;
     Ok(PipelineFile { pipeline, rate_rps, step, hop: Nanos::from_millis_f64(hop_ms) })
@@ -104,11 +104,6 @@ pub(super) fn checked_value(value: f64) -> Result<RequestValue, Refused> {
     let (min, max) = (RequestValue::MIN, RequestValue::MAX);
     let refused = || Refused::new("value", format!("a number from {min} to {max}"), value);
     RequestValue::from_number(value).ok_or_else(refused)
-}
-
-pub(super) fn checked_condition(at: usize, words: &str) -> Result<Condition, Refused> {
-    let refused = |expected| Refused::new(format!("edge.{at}.where"), expected, format!("\"{words}\""));
-    words.parse::<Condition>().map_err(refused)
 }
 
 fn above_zero(key: &str, value: f64, max: f64) -> Result<f64, Refused> {
@@ -162,16 +157,16 @@ fn batch_within(alpha_ms: f64, beta_ms: f64, slo: Nanos) -> u32 {
     (1..=PROFILE_BATCH_MAX).take_while(fits).last().unwrap_or(1)
 }
 
-fn checked_edge(at: usize, text: EdgeText) -> Result<EdgeSpec, Refused> {
-    let key = |name: &str| format!("edge.{at}.{name}");
-    let per_row = match text.for_each.as_deref() {
-        None => false,
-        Some("row") => true,
-        Some(other) => return Err(Refused::new(key("for_each"), "\"row\"", format!("\"{other}\""))),
+fn checked_edge(at: usize, text: &EdgeText) -> Result<EdgeSpec, Refused> {
+    let words = EdgeWords {
+        from: &text.from,
+        to: &text.to,
+        gamma: text.gamma,
+        for_each: text.for_each.as_deref(),
+        condition: text.condition.as_deref(),
+        most: text.most,
     };
-    let condition = text.condition.as_deref().map(|words| checked_condition(at, words)).transpose()?;
-    let gamma = text.gamma.unwrap_or(1.0);
-    Ok(EdgeSpec { from: text.from, to: text.to, gamma, per_row, condition, most: text.most })
+    words.checked().map_err(|refused| of_edge(at, refused))
 }
 
 #[cfg(test)]

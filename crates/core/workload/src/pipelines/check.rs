@@ -3,7 +3,7 @@
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use symphony_pipeline::{Condition, EdgeSpec, Pipeline, PipelineSpec, Refused, Stage};
+use symphony_pipeline::{EdgeSpec, EdgeWords, Pipeline, PipelineSpec, Refused, Stage};
 use symphony_types::{LatencyProfile, Nanos, RequestValue, SLO_MAX};
 
 use super::fan_out::FanOut;
@@ -140,20 +140,18 @@ impl Check<'_> {
     }
 
     fn edge(&self, key: &str, text: &EdgeText) -> Result<EdgeSpec, ScenarioError> {
-        let per_row = match text.for_each.as_deref() {
-            None => false,
-            Some("row") => true,
-            Some(other) => return self.refuse(format!("{key}.for_each"), "\"row\"", format!("\"{other}\"")),
+        let words = EdgeWords {
+            from: &text.from,
+            to: &text.to,
+            gamma: text.gamma,
+            for_each: text.for_each.as_deref(),
+            condition: text.condition.as_deref(),
+            most: text.most,
         };
-        let condition = match &text.condition {
-            None => None,
-            Some(words) => match words.parse::<Condition>() {
-                Ok(condition) => Some(condition),
-                Err(expected) => return self.refuse(format!("{key}.where"), expected, format!("\"{words}\"")),
-            },
-        };
-        let (from, to, gamma) = (text.from.clone(), text.to.clone(), text.gamma.unwrap_or(1.0));
-        Ok(EdgeSpec { from, to, gamma, per_row, condition, most: text.most })
+        match words.checked() {
+            Ok(edge) => Ok(edge),
+            Err(Refused { key: below, expected, got }) => self.refuse(format!("{key}.{below}"), &expected, got),
+        }
     }
 
     fn fan_outs(&self, at: usize, text: &PipelineText, pipeline: &Pipeline) -> Result<Vec<FanOut>, ScenarioError> {

@@ -78,7 +78,7 @@ type Ends = (RingSender, RingReceiver);
 
 /// An offer; withdrawn when dropped.
 #[derive(Debug)]
-pub struct RingAdmission {
+pub struct PendingRings {
     desk: Arc<Desk>,
     secret: [u8; SECRET_BYTES],
     comes: oneshot::Receiver<RingStreams>,
@@ -103,11 +103,11 @@ impl Rings {
 
     /// An offer for one process.
     #[must_use]
-    pub fn offer(&self) -> (RingOffer, RingAdmission) {
+    pub fn offer(&self) -> (RingOffer, PendingRings) {
         let secret: [u8; SECRET_BYTES] = rand::random();
         let (come, comes) = oneshot::channel();
         self.0.lock().insert(secret, come);
-        (RingOffer { name: self.0.name.clone(), secret }, RingAdmission { desk: Arc::clone(&self.0), secret, comes })
+        (RingOffer { name: self.0.name.clone(), secret }, PendingRings { desk: Arc::clone(&self.0), secret, comes })
     }
 
     /// Accepts an offer.
@@ -192,14 +192,14 @@ async fn accept(desk: Weak<Desk>, listener: UnixListener) {
     }
 }
 
-impl RingAdmission {
+impl PendingRings {
     /// The rings, if the peer has accepted the offer.
     pub fn streams(&mut self) -> Option<RingStreams> {
         self.comes.try_recv().ok()
     }
 }
 
-impl Drop for RingAdmission {
+impl Drop for PendingRings {
     fn drop(&mut self) {
         self.desk.lock().remove(&self.secret);
     }

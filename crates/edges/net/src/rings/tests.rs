@@ -11,9 +11,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// The streams of both processes.
 async fn two(spin: Duration) -> (RingStreams, RingStreams) {
     let (accepts, dials) = (Rings::start(spin).unwrap(), Rings::start(spin).unwrap());
-    let (offer, mut admission) = accepts.offer();
+    let (offer, mut pending) = accepts.offer();
     let joined = dials.join(&offer).await.unwrap();
-    (admission.streams().expect("it was there before the other end heard of it"), joined)
+    (pending.streams().expect("it was there before the other end heard of it"), joined)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -81,9 +81,9 @@ async fn who_waits_for_a_peer_that_goes_hears_of_it_at_once() {
 #[tokio::test]
 async fn nobody_rings_who_is_not_waited_for() {
     let (accepts, dials) = (Rings::start(Duration::ZERO).unwrap(), Rings::start(Duration::ZERO).unwrap());
-    let (offer, mut admission) = accepts.offer();
+    let (offer, mut pending) = accepts.offer();
     let (_b_in, mut b) = dials.join(&offer).await.unwrap();
-    let (mut a_in, _a) = admission.streams().unwrap();
+    let (mut a_in, _a) = pending.streams().unwrap();
     let mut into = [0; 8];
     for _ in 0..1000 {
         b.write_all(b"frame").await.unwrap();
@@ -100,13 +100,13 @@ async fn nobody_rings_who_is_not_waited_for() {
 #[tokio::test]
 async fn a_secret_is_good_once_and_as_long_as_it_is_wanted() {
     let (accepts, dials) = (Rings::start(Duration::ZERO).unwrap(), Rings::start(Duration::ZERO).unwrap());
-    let (good, mut admission) = accepts.offer();
+    let (good, mut pending) = accepts.offer();
     let wrong = RingOffer { secret: [0; SECRET_BYTES], ..good.clone() };
     let reason = dials.join(&wrong).await.unwrap_err();
     assert!(reason.contains("turned away"), "{reason}");
-    assert!(admission.streams().is_none());
+    assert!(pending.streams().is_none());
     let _streams = dials.join(&good).await.unwrap();
-    assert!(admission.streams().is_some());
+    assert!(pending.streams().is_some());
     assert!(dials.join(&good).await.is_err(), "a second time");
     let (late, gone) = accepts.offer();
     drop(gone);
@@ -127,9 +127,9 @@ async fn who_hands_over_something_else_gets_nothing() {
     let lies: [OwnedFd; 2] =
         [pool.descriptor().try_clone_to_owned().unwrap(), std::fs::File::open("/dev/zero").unwrap().into()];
     for lie in lies {
-        let (good, mut admission) = accepts.offer();
+        let (good, mut pending) = accepts.offer();
         assert!(descriptor_exchange::ask(&good.name, &good.secret, lie.as_fd()).await.is_err());
-        assert!(admission.streams().is_none());
+        assert!(pending.streams().is_none());
         // The other way round.
         let name = descriptor_exchange::fresh_name();
         let listener = descriptor_exchange::listen(&name).unwrap();
@@ -146,10 +146,10 @@ async fn who_hands_over_something_else_gets_nothing() {
 #[tokio::test]
 async fn a_peer_that_rings_without_end_is_gone() {
     let rings = Rings::start(Duration::ZERO).unwrap();
-    let (offer, mut admission) = rings.offer();
+    let (offer, mut pending) = rings.offer();
     let mine = RingMemory::create(RING_BYTES).unwrap();
     let (_theirs, socket) = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
-    let (mut reader, mut writer) = admission.streams().unwrap();
+    let (mut reader, mut writer) = pending.streams().unwrap();
     assert!(reader.read(&mut [0; 8]).now_or_never().is_none());
     assert_eq!(socket.try_write(&[1; 5000]).unwrap(), 5000);
     let read = tokio::time::timeout(SOON, reader.read(&mut [0; 8])).await.unwrap();
@@ -161,10 +161,10 @@ async fn a_peer_that_rings_without_end_is_gone() {
 #[tokio::test]
 async fn a_ring_that_the_socket_does_not_take_is_made_up_for() {
     let rings = Rings::start(Duration::ZERO).unwrap();
-    let (offer, mut admission) = rings.offer();
+    let (offer, mut pending) = rings.offer();
     let mine = RingMemory::create(RING_BYTES).unwrap();
     let (theirs, socket) = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
-    let (_reader, mut writer) = admission.streams().unwrap();
+    let (_reader, mut writer) = pending.streams().unwrap();
     let (_sender, mut receiver) = mine.join(theirs).unwrap();
     let (mut into, mut unheard) = ([0; 8], [0; 4096]);
     // A faulty peer that claims to have reacted and has not: its wake-ups pile up until the socket is full.
@@ -185,8 +185,8 @@ async fn a_ring_that_the_socket_does_not_take_is_made_up_for() {
 #[tokio::test]
 async fn with_the_last_handle_goes_the_socket() {
     let (rings, other) = (Rings::start(Duration::ZERO).unwrap(), Rings::start(Duration::ZERO).unwrap());
-    let (offer, admission) = rings.offer();
-    drop((rings, admission));
+    let (offer, pending) = rings.offer();
+    drop((rings, pending));
     tokio::task::yield_now().await;
     assert!(other.join(&offer).await.is_err());
 }

@@ -71,7 +71,7 @@ impl Drop for Reading {
 
 /// A pending offer; forgotten when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Admission {
+pub(crate) struct PendingOffer {
     inputs: Arc<SharedInputs>,
     secret: [u8; SECRET_BYTES],
     comes: oneshot::Receiver<Sharer>,
@@ -176,12 +176,12 @@ impl SharedInputs {
     }
 
     /// An offer for one backend.
-    pub(crate) fn offer(self: &Arc<Self>) -> (SharingOffer, Admission) {
+    pub(crate) fn offer(self: &Arc<Self>) -> (SharingOffer, PendingOffer) {
         let secret: [u8; SECRET_BYTES] = rand::random();
         let (come, comes) = oneshot::channel();
         self.lock().insert(secret, come);
         let offer = SharingOffer { name: self.name.clone(), secret: SharingSecret(secret) };
-        (offer, Admission { inputs: Arc::clone(self), secret, comes, sharer: None })
+        (offer, PendingOffer { inputs: Arc::clone(self), secret, comes, sharer: None })
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>> {
@@ -232,7 +232,7 @@ async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {
     }
 }
 
-impl Admission {
+impl PendingOffer {
     /// The backend, if it has come.
     pub(crate) fn sharer(&mut self) -> Option<&Sharer> {
         if self.sharer.is_none() {
@@ -242,7 +242,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for PendingOffer {
     fn drop(&mut self) {
         self.inputs.lock().remove(&self.secret);
     }

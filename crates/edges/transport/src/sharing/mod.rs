@@ -5,7 +5,7 @@ mod pair;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub(crate) use inputs::Admission;
+pub(crate) use inputs::PendingOffer;
 pub use inputs::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub(crate) use pair::SharedPair;
 

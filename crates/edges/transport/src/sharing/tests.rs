@@ -59,28 +59,28 @@ fn inputs() -> std::sync::Arc<SharedInputs> {
 #[tokio::test]
 async fn a_secret_is_good_once_and_as_long_as_its_link() {
     let inputs = inputs();
-    let (good, mut admission) = inputs.offer();
+    let (good, mut pending) = inputs.offer();
     let wrong = SharingOffer { secret: SharingSecret([0; 32]), ..good.clone() };
     let reason = SharedPair::join(&wrong, POOL_BYTES).await.unwrap_err();
     assert!(reason.contains("turned away"), "{reason}");
     assert_eq!((inputs.readers(), inputs.put(1, b"nobody reads it").is_some()), (0, false));
 
     let pair = SharedPair::join(&good, POOL_BYTES).await.unwrap();
-    assert!(admission.sharer().is_some());
+    assert!(pending.sharer().is_some());
     assert_eq!(inputs.readers(), 1);
     let placed = inputs.put(7, b"input").unwrap();
     assert_eq!(pair.input(7).unwrap(), "input");
     drop(placed);
     assert_eq!(pair.input(7), Err(Unreadable::Absent));
     assert!(pair.lend(3, b"output"));
-    assert_eq!(admission.sharer().unwrap().results.read(3, 100).unwrap(), "output");
+    assert_eq!(pending.sharer().unwrap().results.read(3, 100).unwrap(), "output");
     pair.taken(&[3]);
     pair.all_taken().await;
-    assert!(admission.sharer().unwrap().results.read(3, 100).is_err());
+    assert!(pending.sharer().unwrap().results.read(3, 100).is_err());
     assert!(SharedPair::join(&good, POOL_BYTES).await.is_err(), "a second time");
 
     let (late, gone) = inputs.offer();
-    drop((admission, gone));
+    drop((pending, gone));
     assert!(SharedPair::join(&late, POOL_BYTES).await.is_err(), "its link has ended");
     assert_eq!(inputs.readers(), 0);
 }
@@ -123,9 +123,9 @@ async fn a_backend_that_hands_out_something_else_gets_nothing() {
     let inputs = inputs();
     let (silent, _writer) = pipe().unwrap();
     for lie in [silent, sealed(&[])] {
-        let (good, mut admission) = inputs.offer();
+        let (good, mut pending) = inputs.offer();
         assert!(descriptor_exchange::ask(&good.name, &good.secret.0, lie.as_fd()).await.is_err());
-        assert!(admission.sharer().is_none());
+        assert!(pending.sharer().is_none());
         assert_eq!(inputs.readers(), 0);
     }
 }

@@ -8,8 +8,8 @@ use symphony_telemetry::history::{Counts, Overview};
 use symphony_types::Level;
 
 use super::Me;
-use crate::tools::events;
-use crate::tools::get::{members, model_state, no_gpu, subcluster_name};
+use crate::inspect::models::{model_state, no_gpu};
+use crate::inspect::{events, members, subcluster_name};
 
 /// Events that are shown, the newest: a screen or two. `symphony get events` has all that are kept.
 const EVENTS_MAX: usize = 128;
@@ -120,7 +120,7 @@ fn last_events(view: &View) -> Value {
 }
 
 fn processes(view: &View, versions: &BTreeMap<String, String>, me: &Me) -> Value {
-    let mut processes = members(view).2;
+    let mut processes = members::show(view).2;
     for process in processes.as_array_mut().into_iter().flatten() {
         let version = match (process["role"].as_str(), process["name"].as_str(), process["id"].as_str()) {
             (Some("frontend"), Some(name), _) => versions.get(name).cloned(),
@@ -151,7 +151,8 @@ mod tests {
 
     use super::super::scene::{self, NOW_MS};
     use super::*;
-    use crate::top::{Sample, Window};
+    use crate::inspect::sample::Sample;
+    use crate::top::Window;
 
     #[test]
     fn a_cluster_has_the_requests_of_all_frontends_beside_its_models() {

@@ -32,9 +32,10 @@ use symphony_types::{ModelId, RequestId};
 
 use self::answers::{Answers, FRESH};
 use self::asking::ask_by;
-use crate::tools::explain;
-use crate::tools::frontend_page::{self, Explained, PageClient};
-use crate::top::{Sample, Window};
+use crate::inspect::explanations;
+use crate::inspect::frontend_page::{self, Explained, PageClient};
+use crate::inspect::sample::Sample;
+use crate::top::Window;
 
 /// How long the leader of the control group has to answer; then any replica is asked.
 const LEADER_WITHIN: Duration = Duration::from_secs(2);
@@ -351,9 +352,9 @@ impl Inner {
         let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
         let asked = Question::Request(asked);
-        let (told, mut silent) = explain::ask_all(&self.net, &look.view, asked, BATCHES_WITHIN).await;
+        let (told, mut silent) = explanations::ask_all(&self.net, &look.view, asked, BATCHES_WITHIN).await;
         if told.is_empty() {
-            match explain::of_pipeline(&look.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
+            match explanations::of_pipeline(&look.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
                 Ok(Some(explanation)) => {
                     let texts = [explanation.to_string()];
                     return Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": look.notes }));
@@ -361,7 +362,7 @@ impl Inner {
                 Ok(None) => {}
                 Err(unanswered) => silent.push(unanswered),
             }
-            return Err(PageRefusal::not_found(explain::unknown(&format!("request {id}"), &silent)));
+            return Err(PageRefusal::not_found(explanations::unknown(&format!("request {id}"), &silent)));
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
         let notes: Vec<_> = look.notes.into_iter().chain(silent).collect();

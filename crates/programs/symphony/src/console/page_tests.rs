@@ -9,7 +9,8 @@ use symphony_types::OperationId;
 
 use super::scene::{self, NOW_MS};
 use super::{cluster, model, timeline};
-use crate::top::{Sample, Window};
+use crate::inspect::sample::Sample;
+use crate::top::Window;
 
 const SCRIPTS: [&str; 2] = [
     include_str!("../../../../edges/telemetry/src/console/views.js"),

@@ -7,7 +7,7 @@ use symphony_telemetry::history::{History, RequestEnd};
 use symphony_types::{BootId, DropReason, FrontendId, Nanos, NodeId, Outcome, RequestId};
 
 use super::Me;
-use crate::top::scene;
+use crate::inspect::scene;
 
 pub(super) const NOW_MS: u64 = 1_700_000_040_000;
 

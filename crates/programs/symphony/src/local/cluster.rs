@@ -1,22 +1,19 @@
 //! A cluster of separate processes on this machine: writes configurations, starts processes, waits until they are
 //! ready.
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
 use indicatif::ProgressBar;
-use symphony_config::{
-    Address, BackendConfig, ClusterConfig, FramesConfig, FrontendConfig, LogConfig, NetworkConfig, NodeConfig,
-    SchedulerConfig, SecurityConfig, TelemetryConfig,
-};
+use symphony_config::{BackendConfig, NodeConfig, SecurityConfig};
 use symphony_net::Role;
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::NodeId;
 use tokio::time::Instant;
 
+use super::layout::Layout;
 use super::pki::Pki;
 use super::process::{Process, Tie};
 
@@ -26,44 +23,6 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 /// The timeout of one check.
 const LOOK_WITHIN: Duration = Duration::from_millis(500);
-
-/// What a local cluster consists of.
-#[derive(Clone, Debug)]
-pub(crate) struct Layout {
-    pub(crate) cluster: ClusterConfig,
-    /// One per entry of `cluster.scheduler`.
-    pub(crate) schedulers: Vec<SchedulerConfig>,
-    pub(crate) frontend: FrontendConfig,
-    /// In a federation, whose frontend serves all clusters and is not started with this one: the
-    /// identities that connect to this cluster from there.
-    pub(crate) guests: Option<Vec<(Role, String)>>,
-    pub(crate) backends: Vec<BackendConfig>,
-    pub(crate) network: NetworkConfig,
-    pub(crate) frames: FramesConfig,
-    pub(crate) log: LogConfig,
-    pub(crate) telemetry: TelemetryConfig,
-    /// Only whether it is plaintext; certificates are generated.
-    pub(crate) security: SecurityConfig,
-}
-
-impl Layout {
-    /// This cluster with every process at `host`, and all ports shifted.
-    pub(crate) fn moved(mut self, host: Ipv4Addr, ports_above: u16) -> Self {
-        let moved = |address: &mut Address| {
-            *address = Address::at(host.into(), address.port().saturating_add(ports_above));
-        };
-        for replica in &mut self.cluster.scheduler {
-            [&mut replica.control, &mut replica.dispatch, &mut replica.beat].into_iter().for_each(moved);
-        }
-        self.schedulers.iter_mut().for_each(|scheduler| moved(&mut scheduler.metrics));
-        let frontend = &mut self.frontend;
-        [&mut frontend.grpc, &mut frontend.rest, &mut frontend.metrics, &mut frontend.data].into_iter().for_each(moved);
-        for backend in &mut self.backends {
-            [&mut backend.exec, &mut backend.metrics].into_iter().for_each(moved);
-        }
-        self
-    }
-}
 
 /// The last log line of a replica that `symphony members` has removed.
 const REMOVED: &str = "was removed from the cluster and its id is never given again";
@@ -118,7 +77,7 @@ impl LocalCluster {
             };
             cluster.others.push(Process::start_node("backend", &backend.name, &config, dir, Tie::EndsWithParent)?);
         }
-        if let Some(frontend) = own_frontend(layout) {
+        if let Some(frontend) = layout.own_frontend() {
             let security = pki.security(Role::Frontend, &frontend.name);
             let mut frontend = frontend.clone();
             let tenants = frontend.tenants.is_some();
@@ -253,11 +212,6 @@ fn base(layout: &Layout, security: SecurityConfig) -> NodeConfig {
     }
 }
 
-/// The frontend of this cluster alone.
-pub(super) fn own_frontend(layout: &Layout) -> Option<&FrontendConfig> {
-    layout.guests.is_none().then_some(&layout.frontend)
-}
-
 /// What the cluster still lacks, in words.
 fn missing(view: &View, layout: &Layout) -> Option<String> {
     if let Some(schedulers) = missing_schedulers(view, layout) {
@@ -268,7 +222,7 @@ fn missing(view: &View, layout: &Layout) -> Option<String> {
             return Some(format!("backend {}", backend.name));
         }
     }
-    if let Some(frontend) = own_frontend(layout)
+    if let Some(frontend) = layout.own_frontend()
         && !view.frontends.values().any(|f| f.name == frontend.name)
     {
         return Some(format!("frontend {}", frontend.name));

@@ -14,8 +14,8 @@ use symphony_repository::{CONFIG_FILE, PIPELINE_FILE, parse_pipeline, parse_tran
 use symphony_types::{LatencyProfile, Nanos, RequestValue, Transforms, VersionedName};
 use symphony_zoo::Architecture;
 
-use super::cluster::Layout;
-use crate::tools::model::kind_profiles;
+use super::layout::Layout;
+use crate::tools::asked_model::kind_profiles;
 use crate::tools::profile::measure_onnx;
 
 /// The classifier of handwritten digits: answers are right or wrong.

@@ -14,7 +14,8 @@ use symphony_transport::{ControlError, FederationClient};
 use symphony_types::NodeId;
 use tokio::time::Instant;
 
-use super::cluster::{Layout, LocalCluster};
+use super::cluster::LocalCluster;
+use super::layout::Layout;
 use super::pki::Pki;
 use super::process::{Process, Tie};
 

@@ -5,6 +5,7 @@ pub(crate) mod demo;
 mod demo_models;
 mod demo_report;
 mod federation;
+mod layout;
 mod pki;
 pub(crate) mod process;
 mod tell;

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use symphony_config::{RepositoryConfig, SecurityConfig};
 use symphony_net::{Authority, CredentialFiles, Credentials, HostName, Identity, Net, Role};
 
-use super::cluster::{Layout, own_frontend};
+use super::layout::Layout;
 use crate::cli::OPERATOR;
 
 /// Their validity: no local cluster runs longer.
@@ -27,7 +27,7 @@ impl<'a> Pki<'a> {
         let schedulers = layout.schedulers.iter().map(|s| (Role::Scheduler, s.id.get().to_string()));
         let backends = layout.backends.iter().map(|b| (Role::Backend, b.name.clone()));
         // The second frontend is for `symphony load --protocol native --identity frontend-load`.
-        let frontends = own_frontend(layout).map(|frontend| frontend.name.as_str()).into_iter().chain(["load"]);
+        let frontends = layout.own_frontend().map(|frontend| frontend.name.as_str()).into_iter().chain(["load"]);
         let frontends = frontends.map(|name| (Role::Frontend, name.to_owned()));
         let who = schedulers.chain(backends).chain(frontends).chain(layout.guests.iter().flatten().cloned());
         let hosts = layout.cluster.scheduler.iter().map(|replica| replica.control.host());

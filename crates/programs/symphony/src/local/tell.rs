@@ -6,8 +6,8 @@ use std::path::Path;
 
 use symphony_config::{Address, ClusterConfig, ExecutorKind, FrontendConfig, Timing};
 
-use super::cluster::Layout;
 use super::federation::FederationLayout;
+use super::layout::Layout;
 use crate::cli::{CLUSTER_OF_UP, FEDERATION_OF_UP, PKI_OF_UP};
 use crate::context::Contexts;
 

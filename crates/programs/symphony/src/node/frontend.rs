@@ -84,7 +84,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
                 page["federation"] = plan_json(&plan);
             }
             page["frames"] = frames::json(&carriers);
-            page["ledger"] = crate::tools::ledger::json(&counts, in_flight as u64);
+            page["ledger"] = crate::inspect::ledger::json(&counts, in_flight as u64);
             page
         })
         .with_history(move |model| counted.history_json(model))

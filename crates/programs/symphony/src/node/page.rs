@@ -6,7 +6,8 @@ use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_transport::{ReadCounts, Readings, Way};
 use symphony_types::Invariant;
 
-use crate::tools::get::no_gpu;
+use crate::inspect::events;
+use crate::inspect::models::no_gpu;
 
 /// The view as JSON; `counts` gives a model's counters if this process has them.
 pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&str) -> Value) -> Value {
@@ -72,7 +73,7 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         "cluster": view.cluster, "role": role, "name": name, "epoch": view.epoch.get(),
         "applied_index": view.applied_index, "control_leader": view.control_leader.map(|n| n.get()),
         "invariant_violations": broken, "nodes": nodes, "subclusters": subclusters, "backends": backends,
-        "frontends": frontends, "models": models, "events": crate::tools::events::json(view),
+        "frontends": frontends, "models": models, "events": events::json(view),
         "latency_bounds_s": REQUEST_SECONDS.as_slice(),
     })
 }

@@ -16,15 +16,15 @@ use symphony_types::NodeId;
 use tokio::net::TcpStream;
 
 use super::{federation, fresh_boot, load, scheduler};
+use crate::backup_file::{self, Content};
 use crate::cli::RestoreArgs;
 use crate::exit::bad_input;
-use crate::tools::backup::{self, Content};
 
 /// How long a replica of the former group may take to take a connection.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) async fn run(args: &RestoreArgs) -> anyhow::Result<()> {
-    let (backup, content) = backup::read(&args.from)?;
+    let (backup, content) = backup_file::read(&args.from)?;
     let role = match content {
         Content::Cluster(_) => Role::Scheduler,
         Content::Federation(_) => Role::Federation,
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: &RestoreArgs) -> anyhow::Result<()> {
         Content::Cluster(state) => restore_cluster(&args.from, &config, &backup, state).await?,
         Content::Federation(_) => restore_federation(&args.from, &config, &backup).await?,
     };
-    println!("{}: {}", args.from.display(), backup::in_words(&backup, &content));
+    println!("{}: {}", args.from.display(), backup_file::in_words(&backup, &content));
     print!("{next_steps}");
     Ok(())
 }

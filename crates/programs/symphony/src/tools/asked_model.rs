@@ -9,8 +9,20 @@ use symphony_protocol::view::{KindProfile, ModelSource, ModelSpec};
 use symphony_repository::read_transforms;
 use symphony_types::{LatencyProfile, Nanos, RequestValue, SLO_MAX, Transforms};
 
-use super::model::kind_profiles;
 use crate::exit::bad_input;
+
+/// A profile file's GPU kinds as the cluster stores them.
+pub(crate) fn kind_profiles(profile: &ProfileFile) -> std::collections::BTreeMap<String, KindProfile> {
+    let kind = |(kind, gpu): (&String, &symphony_executor::profile::GpuProfile)| {
+        let profile = KindProfile {
+            latency: gpu.latency.clone(),
+            static_memory_bytes: gpu.static_memory_bytes,
+            dynamic_memory_bytes: gpu.dynamic_memory_bytes,
+        };
+        (kind.clone(), profile)
+    };
+    profile.gpus.iter().map(kind).collect()
+}
 
 /// How messages call what was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,21 +1,20 @@
 //! `symphony backup`: the replicated state as a file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::json;
-use symphony_control_plane::{BACKUP_BYTES_MAX, Backup, ClusterState};
-use symphony_federation::FederationState;
+use symphony_control_plane::{BACKUP_BYTES_MAX, Backup};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::control::federation_client::FederationClient;
 
-use super::events::utc;
 use super::operation::asked;
+use crate::backup_file::{Content, STANDARD, in_words, read};
 use crate::cli::{BackupArgs, Output};
 use crate::exit::bad_input;
 
@@ -29,9 +28,6 @@ const EACH_WITHIN: Duration = Duration::from_secs(20);
 /// An answer: a backup, and the few bytes around it.
 const ANSWER_BYTES_MAX: usize = BACKUP_BYTES_MAX + 64;
 
-/// Standard output, where a file is written, and standard input, where one is read.
-const STANDARD: &str = "-";
-
 pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
     match (&args.show, &args.to) {
         (Some(file), _) => {
@@ -42,46 +38,6 @@ pub(crate) async fn run(args: &BackupArgs) -> anyhow::Result<()> {
         (None, Some(file)) => take(args, file).await,
         (None, None) => Err(bad_input("--to FILE or --show FILE must be given")),
     }
-}
-
-/// The state in a backup.
-#[derive(Debug)]
-pub(crate) enum Content {
-    Cluster(ClusterState),
-    Federation(FederationState),
-}
-
-impl Content {
-    /// What is in a backup, whose checksum is right.
-    fn open(backup: &Backup) -> anyhow::Result<Self> {
-        Ok(match FederationState::is_snapshot(&backup.state) {
-            true => Self::Federation(symphony_federation::open(backup)?),
-            false => Self::Cluster(backup.open()?),
-        })
-    }
-}
-
-/// Reads a backup and everything in it.
-pub(crate) fn read(file: &Path) -> anyhow::Result<(Backup, Content)> {
-    let named = |error: &dyn std::fmt::Display| bad_input(format!("{}: {error}", file.display()));
-    let bytes = match file.as_os_str() == STANDARD {
-        true => read_bounded(io::stdin().lock()),
-        false => File::open(file).and_then(read_bounded),
-    };
-    let bytes = bytes.map_err(|error| named(&error))?;
-    if bytes.len() > BACKUP_BYTES_MAX {
-        return Err(named(&format!("more than {BACKUP_BYTES_MAX} bytes, which no backup has")));
-    }
-    let backup = Backup::decode(&bytes).map_err(|error| named(&error))?;
-    let content = Content::open(&backup).map_err(|error| named(&error))?;
-    Ok((backup, content))
-}
-
-/// Everything, or one byte more than a backup may have: the length of a device or a pipe is not known before.
-fn read_bounded(from: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    from.take(BACKUP_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Asks the cluster, or the federation, for a backup, checks it, and writes it.
@@ -179,47 +135,12 @@ fn to_json(backup: &Backup, content: &Content) -> serde_json::Value {
     all
 }
 
-/// What is in it, on some lines.
-pub(crate) fn in_words(backup: &Backup, content: &Content) -> String {
-    let Backup { cluster, release, node, index, term, .. } = backup;
-    let confirmed = match backup.confirmed {
-        true => "confirmed by a quorum",
-        false => "NOT confirmed by a quorum: the others may have agreed on more by then",
-    };
-    let (whose, counts) = match content {
-        Content::Cluster(state) => (
-            "cluster",
-            vec![
-                (state.models().len(), "models"),
-                (state.subclusters().len(), "sub-clusters"),
-                (state.backends().len(), "backends"),
-                (state.frontends().len(), "frontends"),
-                (state.nodes().len(), "schedulers"),
-                (state.operations().len(), "operations"),
-            ],
-        ),
-        Content::Federation(state) => (
-            "federation",
-            vec![
-                (state.models().len(), "models"),
-                (state.clusters().len(), "clusters"),
-                (state.replicas().len(), "replicas"),
-                (state.operations().len(), "operations"),
-            ],
-        ),
-    };
-    let counts: Vec<_> = counts.iter().map(|(count, what)| format!("{count} {what}")).collect();
-    format!(
-        "{whose} {cluster}, taken by {node} at {} by its clock, release {release}\n  log index {index}, term {term}, {confirmed}\n  {}",
-        utc(backup.taken_at_unix_ms),
-        counts.join(", ")
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use symphony_control_plane::ClusterState;
+    use symphony_federation::FederationState;
     use symphony_types::NodeId;
 
     use super::*;
@@ -279,13 +200,6 @@ mod tests {
         assert!(said().contains("both must agree"));
         fs::write(&file, "rubbish").unwrap();
         assert!(said().contains("starts with `SYBK`"));
-    }
-
-    #[test]
-    fn what_is_longer_than_a_backup_is_not_read_to_its_end() {
-        let refused = read(Path::new("/dev/zero")).unwrap_err().to_string();
-        assert!(refused.contains("/dev/zero: more than"), "{refused}");
-        assert_eq!(read_bounded(io::repeat(7)).unwrap().len(), BACKUP_BYTES_MAX + 1);
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::table;
 use crate::cli::{ContextCommand, ContextKey, ContextSetArgs, Output};
 use crate::context::{Context, Contexts, FILE_VARIABLE, check_name, path};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 const CONTEXT_VARIABLE: &str = "SYMPHONY_CONTEXT";
 /// What says a part of what contexts say.

@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn who_takes_the_last_gpu_from_models_is_told_which() {
-        let mut view = crate::top::scene::view();
+        let mut view = crate::inspect::scene::view();
         let (&id, backend) = view.backends.iter().next().unwrap();
         let (boot, subcluster) = (backend.boot, backend.subcluster);
         view.models.values_mut().for_each(|model| {

@@ -12,10 +12,10 @@ use symphony_protocol::view::ModelSpec;
 use symphony_transport::{FederationClient, fresh_operation_id};
 use symphony_types::{FailReason, OperationId, VersionedName};
 
-use super::get::Shown;
 use super::operation::not_done;
 use crate::cli::{ClusterArgs, FederationArgs, PlanMoveArgs, PlanNowArgs};
 use crate::exit::bad_input;
+use crate::inspect::Shown;
 
 /// The timeout of the federation's confirmation, including the search for a home.
 const AGREE_WITHIN: Duration = Duration::from_secs(10);

@@ -1,13 +1,11 @@
 //! `symphony load`: open-loop load on a running cluster.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
 use symphony_load::{
-    ArrivalKind, DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, NativeTarget,
-    RandomInputs, Report, RestTarget, run as run_load,
+    DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, NativeTarget, RandomInputs,
+    Report, RestTarget, run as run_load,
 };
 use symphony_net::{Net, Role};
 use symphony_protocol::view::{ModelSource, ModelView, View};
@@ -18,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::load_pipeline::{self, pipeline_in};
 use super::load_trace::{LoadedModel, models_of_trace};
-use crate::cli::{ClusterArgs, LOAD_FRONTEND, Output, PublicArgs, frontend_in, renamed};
+use crate::cli::{ClusterArgs, LOAD_FRONTEND, LoadArgs, LoadInputs, LoadProtocol, Output, frontend_in};
 use crate::context::Named;
 use crate::exit::bad_input;
 use crate::node::until_told_to_stop;
@@ -31,105 +29,6 @@ const REST_OF_UP: &str = "127.0.0.1:8000";
 /// Seconds of a run that nothing else is said of.
 const WARMUP_S: f64 = 1.0;
 const DURATION_S: f64 = 10.0;
-
-#[derive(Debug, Args)]
-pub(crate) struct LoadArgs {
-    /// Model or pipeline, and rate in requests per second, for example digits=50; repeatable. Of a model with versions
-    /// the latest, or as in digits@2=50.
-    #[arg(long = "model", value_name = "NAME=RPS", required_unless_present = "trace")]
-    models: Vec<String>,
-    /// Send recorded requests at their times instead: a CSV with time_s,model,items,slo_ms, as `symphony trace convert`
-    /// and `symphony tape arrivals` write it. A request with an slo_ms has that deadline, or its model's SLO if that is
-    /// less.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["models", "arrival", "items"])]
-    trace: Option<PathBuf>,
-    /// With --trace: how many times as fast it is played.
-    #[arg(long, value_name = "FACTOR", requires = "trace")]
-    speed: Option<f64>,
-    /// With --trace: what it calls NAME is sent to MODEL; repeatable. Others keep their names.
-    #[arg(long, value_name = "NAME=MODEL", requires = "trace", value_parser = renamed)]
-    map: Vec<(String, String)>,
-    /// Seconds that count; 10 if not given, and with --trace until its end. Ctrl-C ends the run before: answers are
-    /// waited for, and the report is of what was sent.
-    #[arg(long)]
-    duration_s: Option<f64>,
-    /// Seconds before counting begins; 1 if not given, and with --trace 0.
-    #[arg(long)]
-    warmup_s: Option<f64>,
-    /// poisson, uniform, or gamma:SHAPE (below 1 is burstier than Poisson).
-    #[arg(long, default_value = "poisson", value_parser = parse_arrival)]
-    arrival: ArrivalKind,
-    /// Items per request.
-    #[arg(long, default_value_t = 1)]
-    items: u32,
-    /// How requests travel.
-    #[arg(long, value_enum, default_value_t = Protocol::Grpc)]
-    protocol: Protocol,
-    /// Frontend for grpc or rest; that of the context, or of `symphony up` (ports 8001, 8000), if not given. Not needed
-    /// for native.
-    #[arg(long, value_name = "HOST:PORT")]
-    frontend: Option<String>,
-    /// Connections to the frontend.
-    #[arg(long, default_value_t = 4)]
-    connections: usize,
-    /// What is sent: the digits test set or canvases of it (answers are judged), or random inputs (answers of emulated
-    /// models are checked). By default digits for a model of that name, canvases for the pipeline canvas, random for
-    /// others.
-    #[arg(long, value_enum)]
-    inputs: Option<Inputs>,
-    /// Milliseconds that the way there and back may add to the SLO, which the server counts from its first byte.
-    #[arg(long, default_value_t = 0.0)]
-    slack_ms: f64,
-    /// Largest lag of this program itself at the 99th percentile, in milliseconds; beyond it the run fails.
-    #[arg(long, default_value_t = 5.0)]
-    lag_p99_ms: f64,
-    /// Largest lag of this program itself, in milliseconds.
-    #[arg(long, default_value_t = 100.0)]
-    lag_max_ms: f64,
-    /// Seed of arrivals and inputs.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// For people or for programs.
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    output: Output,
-    #[command(flatten)]
-    public: PublicArgs,
-    #[command(flatten)]
-    cluster: ClusterArgs,
-}
-
-/// How requests travel.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Protocol {
-    /// Open Inference Protocol over gRPC.
-    Grpc,
-    /// Open Inference Protocol over REST.
-    Rest,
-    /// Frames: this process is a frontend of the cluster itself.
-    Native,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Inputs {
-    /// The digits test set.
-    Digits,
-    /// Pictures of several digits each, for a pipeline that finds them.
-    Canvases,
-    /// Random numbers.
-    Random,
-}
-
-fn parse_arrival(text: &str) -> Result<ArrivalKind, String> {
-    match text.split_once(':') {
-        None if text == "poisson" => Ok(ArrivalKind::Poisson),
-        None if text == "uniform" => Ok(ArrivalKind::Uniform),
-        Some(("gamma", shape)) => match shape.parse() {
-            Ok(shape) if shape > 0.0 => Ok(ArrivalKind::Gamma(shape)),
-            _ => Err(format!("gamma:{shape}: expected a positive number")),
-        },
-        _ => Err(format!("`{text}`: expected poisson, uniform or gamma:SHAPE")),
-    }
-}
 
 pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let cluster = &args.cluster;
@@ -151,15 +50,15 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     });
     let access = args.public.access(&at_frontend)?;
     let report = match args.protocol {
-        Protocol::Grpc => {
+        LoadProtocol::Grpc => {
             let target = GrpcTarget::connect_as(&frontend, args.connections, &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
-        Protocol::Rest => {
+        LoadProtocol::Rest => {
             let target = RestTarget::connect_as(&frontend, &access).await?;
             run_load(plan, Arc::new(target), stop).await
         }
-        Protocol::Native => {
+        LoadProtocol::Native => {
             let net = native_net(cluster)?;
             let control = ControlClient::new(&net, &cluster.addresses()?).map_err(bad_input)?;
             let target = NativeTarget::join(&net, &control, crate::node::fresh_boot()).await?;
@@ -183,10 +82,10 @@ fn frontend(args: &LoadArgs, context: Option<Named>) -> anyhow::Result<String> {
         return Ok(given.clone());
     }
     match args.protocol {
-        Protocol::Grpc => frontend_in(context, "frontend-grpc", GRPC_OF_UP, |context| context.frontend_grpc),
-        Protocol::Rest => frontend_in(context, "frontend-rest", REST_OF_UP, |context| context.frontend_rest),
+        LoadProtocol::Grpc => frontend_in(context, "frontend-grpc", GRPC_OF_UP, |context| context.frontend_grpc),
+        LoadProtocol::Rest => frontend_in(context, "frontend-rest", REST_OF_UP, |context| context.frontend_rest),
         // It is one itself.
-        Protocol::Native => Ok(String::new()),
+        LoadProtocol::Native => Ok(String::new()),
     }
 }
 
@@ -242,7 +141,7 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
             }
             None => {
                 let model = model_in(view, &given)?;
-                let native = args.protocol == Protocol::Native;
+                let native = args.protocol == LoadProtocol::Native;
                 let name = if native { model.spec.name.as_str() } else { given.name.as_str() };
                 (name, model.spec.slo, inputs(args, &given, model, seed)?)
             }
@@ -296,14 +195,14 @@ fn inputs(args: &LoadArgs, given: &LoadedModel, model: &ModelView, seed: u64) ->
     let several = given.recorded.is_some() && given.items.iter().any(|&items| items != 1);
     let items = || Arc::clone(&given.items);
     let inputs: Arc<dyn InputSet> = match (args.inputs, &model.spec.source) {
-        (Some(Inputs::Digits), _) if several => {
+        (Some(LoadInputs::Digits), _) if several => {
             return Err(bad_input(format!(
                 "{}: --inputs digits sends one item in each request, and it has more",
                 given.given
             )));
         }
-        (Some(Inputs::Digits), _) => Arc::new(DigitInputs::new()),
-        (Some(Inputs::Canvases), _) => {
+        (Some(LoadInputs::Digits), _) => Arc::new(DigitInputs::new()),
+        (Some(LoadInputs::Canvases), _) => {
             let (given, name) = (&given.given, &given.name);
             return Err(bad_input(format!("{given}: --inputs canvases are for pipelines, and `{name}` is a model")));
         }

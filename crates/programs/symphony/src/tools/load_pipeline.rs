@@ -7,8 +7,8 @@ use symphony_pipeline::{InputData, PipelineDeclaration, PipelineInput};
 use symphony_protocol::view::View;
 use symphony_types::{Signature, TensorSpec};
 
-use super::load::Inputs;
 use super::load_trace::LoadedModel;
+use crate::cli::LoadInputs;
 use crate::exit::bad_input;
 
 /// The pipeline of that name, with or without its version.
@@ -22,7 +22,7 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
 /// # Errors
 /// If what is asked for is nothing that it takes.
 pub(super) fn inputs(
-    asked: Option<Inputs>,
+    asked: Option<LoadInputs>,
     given: &LoadedModel,
     pipeline: &PipelineDeclaration,
     seed: u64,
@@ -30,14 +30,14 @@ pub(super) fn inputs(
     let (command, name) = (&given.given, &pipeline.name);
     let tensors: Option<Vec<_>> = pipeline.inputs.iter().map(tensor).collect();
     match (asked, tensors) {
-        (None | Some(Inputs::Random), Some(inputs)) => {
+        (None | Some(LoadInputs::Random), Some(inputs)) => {
             let signature = Signature { inputs, outputs: Vec::new() };
             Ok(Arc::new(RandomInputs::with_items(&signature, Arc::clone(&given.items), seed)))
         }
-        (Some(Inputs::Digits | Inputs::Canvases), Some(_)) => {
+        (Some(LoadInputs::Digits | LoadInputs::Canvases), Some(_)) => {
             Err(bad_input(format!("{command}: pipeline `{name}` takes no pictures; expected --inputs random")))
         }
-        (None | Some(Inputs::Canvases), None) if asked.is_some() || name == "canvas" => {
+        (None | Some(LoadInputs::Canvases), None) if asked.is_some() || name == "canvas" => {
             if given.items.iter().any(|&items| items != 1) {
                 let words = "canvases are sent one in each request, and it has more";
                 return Err(bad_input(format!("{command}: {words}")));
@@ -113,16 +113,16 @@ mod tests {
         let mut pipeline = canvas();
         assert!(sent(None, 1, &pipeline).unwrap().pictures.is_some());
         assert!(sent(None, 2, &pipeline).unwrap_err().contains("one in each request"));
-        assert!(sent(Some(Inputs::Random), 1, &pipeline).unwrap_err().contains("expected --inputs canvases"));
+        assert!(sent(Some(LoadInputs::Random), 1, &pipeline).unwrap_err().contains("expected --inputs canvases"));
         pipeline.name = "other".into();
         assert!(sent(None, 1, &pipeline).unwrap_err().contains("takes pictures"));
-        assert!(sent(Some(Inputs::Canvases), 1, &pipeline).is_ok());
+        assert!(sent(Some(LoadInputs::Canvases), 1, &pipeline).is_ok());
         let label = pipeline.outputs.pop().unwrap();
-        assert!(sent(Some(Inputs::Canvases), 1, &pipeline).unwrap_err().contains("outputs SCORES and LABEL"));
+        assert!(sent(Some(LoadInputs::Canvases), 1, &pipeline).unwrap_err().contains("outputs SCORES and LABEL"));
         pipeline.outputs.push(label);
         pipeline.inputs[0].data = InputData::Tensor { data_type: DataType::Fp32, item_shape: vec![4] };
         let sample = sent(None, 3, &pipeline).unwrap();
         assert_eq!((sample.items, sample.inputs[0].1.len()), (3, 48));
-        assert!(sent(Some(Inputs::Canvases), 1, &pipeline).unwrap_err().contains("takes no pictures"));
+        assert!(sent(Some(LoadInputs::Canvases), 1, &pipeline).unwrap_err().contains("takes no pictures"));
     }
 }

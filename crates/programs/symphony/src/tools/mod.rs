@@ -2,7 +2,7 @@
 
 pub(crate) mod apply;
 mod arrivals_file;
-mod asked_model;
+pub(crate) mod asked_model;
 pub(crate) mod backup;
 pub(crate) mod certs;
 #[cfg(feature = "simulation")]
@@ -11,18 +11,16 @@ pub(crate) mod context;
 pub(crate) mod describe;
 mod device_timeline;
 pub(crate) mod duty;
-pub(crate) mod events;
 pub(crate) mod explain;
 pub(crate) mod federation;
-pub(crate) mod frontend_page;
 pub(crate) mod get;
 pub(crate) mod health;
 pub(crate) mod hung_policies;
 pub(crate) mod keys;
-pub(crate) mod ledger;
 pub(crate) mod load;
 mod load_pipeline;
 mod load_trace;
+mod machine;
 pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
@@ -37,7 +35,6 @@ pub(crate) mod profile;
 mod profile_compare;
 mod profile_gemm;
 mod profile_report;
-mod public_access;
 pub(crate) mod replay;
 pub(crate) mod shell;
 #[cfg(feature = "simulation")]
@@ -46,7 +43,6 @@ pub(crate) mod sim;
 mod sim_explain;
 mod split;
 pub(crate) mod subcluster;
-pub(crate) mod table;
 pub(crate) mod tape;
 #[cfg(feature = "simulation")]
 mod timeline;

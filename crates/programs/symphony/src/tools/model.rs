@@ -4,9 +4,8 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use symphony_executor::profile::ProfileFile;
 use symphony_protocol::control as pb;
-use symphony_protocol::view::{KindProfile, ModelSpec, NoGpu, Readiness, Shadow, Traffic};
+use symphony_protocol::view::{ModelSpec, NoGpu, Readiness, Shadow, Traffic};
 use symphony_repository::{ApplyError, Canary, Next, Repository, Rollout, apply, change_model, set_traffic, versions};
 use symphony_transport::{ControlClient, ControlError};
 use symphony_types::{Nanos, OperationId, RequestValue, VersionedName};
@@ -210,19 +209,6 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         values_count_anyway: args.federation.federation.is_some(),
     };
     asked.spec()
-}
-
-/// A profile file's GPU kinds as the cluster stores them.
-pub(crate) fn kind_profiles(profile: &ProfileFile) -> std::collections::BTreeMap<String, KindProfile> {
-    let kind = |(kind, gpu): (&String, &symphony_executor::profile::GpuProfile)| {
-        let profile = KindProfile {
-            latency: gpu.latency.clone(),
-            static_memory_bytes: gpu.static_memory_bytes,
-            dynamic_memory_bytes: gpu.dynamic_memory_bytes,
-        };
-        (kind.clone(), profile)
-    };
-    profile.gpus.iter().map(kind).collect()
 }
 
 async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {

@@ -11,9 +11,9 @@ use symphony_packing::{
 use symphony_placement::{NamedSession, read_sessions};
 use symphony_types::Nanos;
 
-use super::table;
 use crate::cli::{Output, PackArgs};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 /// The most nodes in the table; JSON has all.
 const NODES_SHOWN: usize = 50;

@@ -3,10 +3,9 @@
 use serde_json::Value;
 use symphony_types::VersionedName;
 
-use super::get::Shown;
-use super::table;
 use crate::cli::{Format, What};
 use crate::exit::bad_input;
+use crate::inspect::{Shown, table};
 use crate::near::unknown;
 
 /// A table, and the same as a value.

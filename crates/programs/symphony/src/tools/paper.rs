@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use symphony_paper::{EXPERIMENTS, Experiment, Lab, NoData, Outcome, Size, Step, find, write_index, write_report};
 
-use super::table;
 use crate::cli::PaperArgs;
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 pub(crate) fn run(args: &PaperArgs) -> anyhow::Result<()> {
     let chosen: Vec<&'static Experiment> = match args.name.as_str() {

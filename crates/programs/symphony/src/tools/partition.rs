@@ -9,9 +9,9 @@ use symphony_milp::{Limits, divide};
 use symphony_partitioner::milp::Milp;
 use symphony_partitioner::{Balance, Budget, Change, PartitionPlan, Problem, Unsolved, adopt, solve, verify};
 
-use super::table;
 use crate::cli::{Output, PartitionArgs, Solver};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 /// The most moved models and GPUs in the table; JSON has all.
 const MOVES_SHOWN: usize = 20;

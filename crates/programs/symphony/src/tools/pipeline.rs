@@ -10,10 +10,10 @@ use symphony_repository::{Repository, load_pipeline, pipeline_ready, unload_pipe
 use symphony_transport::ControlClient;
 use symphony_types::{Nanos, OperationId};
 
-use super::get::Shown;
 use super::operation::not_done;
 use crate::cli::{FederationArgs, PipelineCommand, PipelineLoadArgs, PipelineUnloadArgs};
 use crate::exit::bad_input;
+use crate::inspect::Shown;
 
 pub(crate) async fn run(command: PipelineCommand) -> anyhow::Result<()> {
     match command {

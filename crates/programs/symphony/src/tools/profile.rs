@@ -6,9 +6,10 @@ use anyhow::{Context, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use symphony_executor::profile::{GpuProfile, MeasureOptions, Measurement, ProfileFile, Statistic, measure};
 use symphony_executor::{ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, RuntimeError, load_runtime};
-use symphony_executor_gpu::{Cuda, cuda_provider_is_there};
+use symphony_executor_gpu::cuda_provider_is_there;
 use symphony_types::{Nanos, Signature};
 
+use super::machine::{gpu_machine, machine};
 use super::profile_report::ProfileReport;
 use super::{device_timeline, profile_compare, profile_gemm};
 use crate::cli::{LatencyOf, MeasureArgs, Output, ProfileArgs, ProfileCommand, ProfiledDevice};
@@ -121,12 +122,6 @@ fn measure_on_cuda(
     measured(name, &args.gpu_kind, gpu_machine(&gpu), load, measure_options)
 }
 
-/// The GPU and driver of a measurement.
-pub(super) fn gpu_machine(gpu: &Cuda) -> String {
-    let (major, minor) = gpu.driver();
-    format!("{}, driver for CUDA {major}.{minor}, {}", gpu.name(), machine())
-}
-
 fn measured<E: ModelExecutor, L: std::fmt::Display>(
     name: &str,
     gpu_kind: &str,
@@ -159,12 +154,4 @@ fn measured<E: ModelExecutor, L: std::fmt::Display>(
     };
     let file = ProfileFile { model: name.to_owned(), signature, gpus: [(gpu_kind.to_owned(), gpu)].into() };
     Ok((file, measurement))
-}
-
-/// Processor and cores of a measurement.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")).and_then(|rest| rest.split_once(':'));
-    format!("{}, {cores} cores", model.map_or("unknown processor", |(_, name)| name.trim()))
 }

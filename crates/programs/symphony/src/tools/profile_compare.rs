@@ -5,9 +5,9 @@ use serde_json::json;
 use symphony_executor::profile::{Comparison, ProfileFile, compare};
 use symphony_types::Nanos;
 
-use super::table;
 use crate::cli::{Output, ProfileCompareArgs};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 pub(crate) fn run(args: &ProfileCompareArgs) -> anyhow::Result<()> {
     let [before, now] = [&args.before, &args.now].map(|path| ProfileFile::read(path).map_err(bad_input));

@@ -8,9 +8,11 @@ use symphony_executor::profile::{GpuProfile, ProfileFile, raise_to_monotone};
 use symphony_executor::{BatchInputs, ModelExecutor};
 use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
 
-use super::{device_timeline, profile, table};
+use super::device_timeline;
+use super::machine::gpu_machine;
 use crate::cli::{Output, ProfileGemmArgs, ProfiledDevice};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 /// One batch size, measured.
 struct Measured {
@@ -58,7 +60,7 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
             latency: LatencyProfile::from_table(&latencies)?,
             static_memory_bytes: memory.static_bytes,
             dynamic_memory_bytes: memory.dynamic_bytes,
-            machine: profile::gpu_machine(&gpu),
+            machine: gpu_machine(&gpu),
             raised_batches,
         };
         let gpus = [(args.gpu_kind.clone(), profile)].into();
@@ -86,7 +88,7 @@ pub(super) fn run(args: &ProfileGemmArgs) -> anyhow::Result<()> {
                 ]
             };
             table::print(&["BATCH", "WANTED", "MEDIAN", "P99", "ERROR"], &measured.iter().map(row).collect::<Vec<_>>());
-            println!("{}, calibrated in {:.1} s", profile::gpu_machine(&gpu), calibrated_in.as_secs_f64());
+            println!("{}, calibrated in {:.1} s", gpu_machine(&gpu), calibrated_in.as_secs_f64());
         }
         Output::Json => {
             let row = |m: &Measured| {

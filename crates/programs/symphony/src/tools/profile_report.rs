@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use crate::inspect::table;
 use serde_json::{Value, json};
 use symphony_executor::profile::{Limit, MeasuredBatch, Measurement, Statistic};
 use symphony_types::{LineFit, Nanos};
-
-use super::table;
 
 /// A measurement of a model on one kind of GPU.
 pub(super) struct ProfileReport<'a> {

@@ -8,9 +8,9 @@ use serde_json::json;
 use symphony_scheduler::PolicyRegistry;
 use symphony_tape::{Difference, Replay, TAPE_BYTES_MAX, Tape, TapeHeader};
 
-use super::table;
 use crate::cli::{Output, ReplayArgs};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 pub(crate) fn run(args: &ReplayArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     // One at a time: a tape may be large.

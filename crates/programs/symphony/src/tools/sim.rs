@@ -10,9 +10,10 @@ use symphony_simulator::{RunResult, SimulationResult, preflight};
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::{Scenario, ScenarioError, override_at_fault};
 
-use super::{sim_explain, table, timeline};
+use super::{sim_explain, timeline};
 use crate::cli::{Output, SimArgs};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 pub(crate) fn run(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     let ask = sim_explain::ask(args)?;

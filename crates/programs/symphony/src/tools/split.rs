@@ -7,9 +7,9 @@ use symphony_pipeline::{Cost, Pipeline, PipelineFile, Split, Stage, StageBudget,
 use symphony_types::LatencyProfile;
 use symphony_workload::{profile_from_batches, profile_from_csv};
 
-use super::table;
 use crate::cli::{Output, SplitArgs, SplitCost};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 pub(crate) fn run(args: &SplitArgs) -> anyhow::Result<()> {
     let PipelineFile { pipeline, rate_rps, step, hop } = read(&args.pipeline)?;

@@ -2,9 +2,9 @@
 
 use symphony_protocol::view::{ModelSource, ModelView, View};
 
-use super::get::Shown;
 use super::page::Page;
 use crate::cli::What;
+use crate::inspect::Shown;
 
 /// What `get` shows, with more columns where there are more.
 pub(super) fn page(view: &View, what: What, shown: Shown) -> Page {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn every_row_has_a_cell_for_every_column() {
-        let view = crate::top::scene::view();
+        let view = crate::inspect::scene::view();
         for what in [What::Models, What::Gpus, What::Subclusters, What::Members, What::Events] {
             let narrow = Page::from(show(&view, what));
             let wide = page(&view, what, show(&view, what));
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_family_is_shown_with_its_trunk_and_its_members() {
-        let mut view = crate::top::scene::view();
+        let mut view = crate::inspect::scene::view();
         let trunk = Some(CutDigest::new(0x9a3f_0011_u128 << 96));
         let home = view.models.values().next().unwrap().subcluster;
         for model in view.models.values_mut() {

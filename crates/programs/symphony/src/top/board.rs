@@ -120,8 +120,8 @@ impl Board {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::sample;
     use super::*;
+    use crate::inspect::scene::sample;
 
     fn board() -> Board {
         let mut board = Board::default();

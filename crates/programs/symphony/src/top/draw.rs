@@ -155,9 +155,9 @@ mod tests {
     use ratatui::backend::TestBackend;
 
     use super::super::board::Key;
-    use super::super::scene::{advice, sample};
     use super::super::screen::Screen;
     use super::*;
+    use crate::inspect::scene::{advice, sample};
 
     fn drawn(board: &Board, (width, height): (u16, u16), now_s: u64) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();

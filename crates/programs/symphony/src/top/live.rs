@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 
 use super::board::{Board, Flow, Key};
 use super::draw::draw;
-use super::sample::{Sample, Sampler};
 use super::window::{ASK_EVERY, Window};
+use crate::inspect::sample::{Sample, Sampler};
 
 /// How often the key reader checks whether it should stop.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

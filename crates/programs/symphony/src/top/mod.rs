@@ -1,8 +1,8 @@
 //! `symphony top`: the present load of sub-clusters, models and GPUs, for the person on call.
 //!
-//! `sample::take` queries the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two
-//! samples, [`Board`](board::Board) is the state that keys change, [`draw`] puts both on a terminal. Only the first and
-//! [`live`] do I/O.
+//! [`Sampler`] queries the cluster and its frontends, [`Screen::of`](screen::Screen::of) makes rows of two samples,
+//! [`Board`](board::Board) is the state that keys change, [`draw`] puts both on a terminal. Only the first and [`live`]
+//! do I/O.
 
 #[cfg(feature = "top")]
 mod board;
@@ -11,9 +11,6 @@ mod draw;
 #[cfg(feature = "top")]
 mod live;
 mod row;
-pub(crate) mod sample;
-#[cfg(test)]
-pub(crate) mod scene;
 mod screen;
 mod wanted;
 mod window;
@@ -22,13 +19,13 @@ use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use crate::cli::{Output, TopArgs};
-use crate::tools::table;
-pub(crate) use sample::Sample;
+use crate::inspect::sample::Sampler;
+use crate::inspect::table;
 pub(crate) use screen::Screen;
 pub(crate) use window::Window;
 
 pub(crate) async fn run(args: &TopArgs) -> anyhow::Result<()> {
-    let (over, sampler) = (Duration::from_secs(args.over_s), sample::Sampler::new(&args.cluster, &args.public)?);
+    let (over, sampler) = (Duration::from_secs(args.over_s), Sampler::new(&args.cluster, &args.public)?);
     if !args.once && args.output == Output::Table && std::io::stdout().is_terminal() {
         #[cfg(feature = "top")]
         return live::run(sampler, over).await;

@@ -9,9 +9,12 @@ use symphony_telemetry::buckets::{REQUEST_SECONDS, quantile};
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
 use super::row::{Cell, Row, Table};
-use super::sample::{FrontendCounts, ModelCounts, Sample};
 use super::wanted::{self, Budget};
-use crate::tools::get::{advice_json, gpu_state, model_state, policy, subcluster_name};
+use crate::inspect::gpus::gpu_state;
+use crate::inspect::models::model_state;
+use crate::inspect::sample::{FrontendCounts, ModelCounts, Sample};
+use crate::inspect::subcluster_name;
+use crate::inspect::subclusters::{advice_json, policy};
 
 /// After this silence a lead is not shown as idle, and its queue as unknown: a lead without changes reports every four
 /// seconds.
@@ -416,8 +419,8 @@ mod tests {
     use symphony_protocol::view::PolicyView;
     use symphony_types::{BootId, Nanos, Token};
 
-    use super::super::scene::{self, GPU, counted, sample};
     use super::*;
+    use crate::inspect::scene::{self, GPU, counted, sample};
 
     fn second_later() -> (Sample, Sample) {
         let mut now = sample(3);

@@ -2,7 +2,7 @@
 
 use symphony_protocol::view::{AdviceView, View};
 
-use crate::tools::get;
+use crate::inspect::subclusters;
 
 /// Sub-clusters with a budget that a terminal has lines for; `--once` and JSON have all.
 pub(super) const BUDGETS_SHOWN: usize = 3;
@@ -38,7 +38,7 @@ pub(super) fn budgets(view: &View) -> Vec<Budget> {
     with_budget
         .map(|(id, subcluster)| Budget {
             subcluster: subcluster.name.clone(),
-            words: get::advice(view, *id, subcluster),
+            words: subclusters::advice(view, *id, subcluster),
         })
         .collect()
 }
@@ -56,8 +56,8 @@ pub(super) fn lines(budgets: &[Budget], only: Option<&str>) -> Vec<String> {
 mod tests {
     use symphony_types::SubclusterId;
 
-    use super::super::scene;
     use super::*;
+    use crate::inspect::scene;
 
     #[test]
     fn a_budget_is_told_with_its_kinds_and_prices() {

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::sample::Sample;
 use super::screen::Screen;
+use crate::inspect::sample::Sample;
 
 /// The period of samples.
 pub(super) const ASK_EVERY: Duration = Duration::from_secs(1);
@@ -38,8 +38,8 @@ impl Window {
 
 #[cfg(test)]
 mod tests {
-    use super::super::scene::sample;
     use super::*;
+    use crate::inspect::scene::sample;
 
     #[test]
     fn rates_are_over_the_time_that_was_asked_for_or_what_is_known_of_it() {

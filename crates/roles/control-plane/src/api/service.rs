@@ -1,5 +1,9 @@
 //! `symphony.v1.Control`, as any replica serves it.
 
+mod levels;
+mod models;
+mod pipelines;
+
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -7,10 +11,9 @@ use std::time::Instant;
 use futures::{Stream, StreamExt, stream};
 use prost::Message;
 use symphony_cluster_state::{
-    Action, Command, GPUS_MAX, LoadedPipeline, MODELS_MAX, ModelSource, ModelSpec, Operation, Outcome, PIPELINES_MAX,
-    Reply, SUBCLUSTERS_MAX, encode_outcome,
+    Action, Command, GPUS_MAX, MODELS_MAX, Operation, Outcome, Reply, SUBCLUSTERS_MAX, encode_outcome,
 };
-use symphony_net::{ClusterLevel, PeerInfo, Role};
+use symphony_net::{PeerInfo, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_server::Control;
 use symphony_protocol::view::{BackendScope, SortedView, View};
@@ -29,12 +32,11 @@ use crate::api::operations::{self, Asker, Operations};
 use crate::api::publish::Viewer;
 use crate::api::watches::{CutWatch, Watching};
 use crate::error::CallError;
-use crate::group::levels::LevelTold;
 use crate::group::membership::Membership;
 use crate::group::propose::{Accepted, AttemptError, FORWARDED, Proposer};
 use crate::initiatives::frontend_reaper::FrontendPresence;
 use crate::metrics::Metrics;
-use crate::planning::{Ask, LEARNT_MAX, LearntProfiles, MeasuredPipeline, Question, Reported, decode_learnt};
+use crate::planning::{Ask, LEARNT_MAX, Reported, decode_learnt};
 
 /// Answers calls on the control port.
 #[derive(Clone, Debug)]
@@ -67,17 +69,6 @@ impl ControlService {
         Ok(self.proposer.propose(&command).await?)
     }
 
-    /// What the cluster writes has no room for it below that level.
-    fn needs(&self, needed: Level, what: &str) -> Result<(), Status> {
-        let level = self.proposer.cluster_level().written();
-        if level >= needed {
-            return Ok(());
-        }
-        Err(Status::failed_precondition(format!(
-            "{what} need level {needed}, and the cluster is at level {level}: symphony upgrade finish"
-        )))
-    }
-
     /// Whether the caller is the member that it speaks for.
     fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
         let peer = PeerInfo::of(request)?;
@@ -95,59 +86,6 @@ impl ControlService {
                 answers_to(&peer, Role::Frontend, &frontend.name)
             }
         }
-    }
-
-    /// Whether a process that knows levels up to that one reads what this cluster writes, as far as this replica knows;
-    /// returns what that is.
-    fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
-        let (known, level) = (Level::told(told), self.viewer.state.read().level());
-        if known < level {
-            let known = known.get();
-            return Err(ClusterLevel::refusal(
-                level,
-                format!(
-                    "{who} knows level {known} at most, and the cluster's upgrade to level {level} is finished: start a \
-                     newer release"
-                ),
-            ));
-        }
-        Ok(level)
-    }
-
-    /// The same by all that was agreed on: this replica may lag, or be empty. Who knows as much as this replica is no
-    /// question, and so a thousand backends that come back do not ask the leader for as many views.
-    async fn admits_by_all(&self, who: &str, told: u32) -> Result<Level, Status> {
-        if self.is_behind(told) {
-            backup::catch_up(&self.proposer, self.views.clone()).await?;
-        }
-        self.admits(who, told)
-    }
-
-    /// Whether a process knows less than this replica.
-    fn is_behind(&self, told: u32) -> bool {
-        Level::told(told) < self.proposer.cluster_level().newest()
-    }
-
-    /// Has the cluster agree on a process that reads what it writes. Returns what that is.
-    async fn register(&self, who: &str, told: u32, command: Command) -> Result<(Reply, Level), Status> {
-        self.admits_by_all(who, told).await?;
-        let Accepted { index, reply } = self.propose(command).await?;
-        // The upgrade may have been finished meanwhile. From this entry on it waits for whoever is behind.
-        if self.is_behind(told) {
-            backup::applied(self.views.clone(), index).await?;
-        }
-        Ok((reply, self.admits(who, told)?))
-    }
-
-    /// Whether who watches, as a backend or frontend, reads what this cluster writes. Tools are no part of it.
-    fn admits_watch(&self, request: &pb::WatchRequest) -> Result<(), Status> {
-        if request.backend.is_none() && request.frontend.is_none() && request.process.is_none() {
-            return Ok(());
-        }
-        // A release from before there were levels tells of none.
-        let told = request.process.as_ref().map_or(0, |process| process.level);
-        self.admits(&format!("`{}`", request.watcher), told)?;
-        Ok(())
     }
 
     /// Has the cluster agree on the caller's action.
@@ -168,23 +106,6 @@ impl ControlService {
     /// The answer to a replica that has forwarded a command.
     fn forwarded(&self, index: u64, outcome: &Outcome) -> pb::ForwardReply {
         pb::ForwardReply { index, response: encode_outcome(outcome, self.proposer.cluster_level().written()) }
-    }
-
-    /// Notes what a backend or frontend tells that it knows, for as long as it watches.
-    fn level_of_watcher(&self, peer: &PeerInfo, process: Option<&pb::WatchingProcess>) -> Option<LevelTold> {
-        let process = process?;
-        let member = Member::try_from(process.member?).ok()?;
-        let state = self.viewer.state.read();
-        let (role, name) = match member {
-            Member::Backend(id) => (Role::Backend, state.backends().get(&id).map(|backend| &backend.name)),
-            Member::Frontend(id) => (Role::Frontend, state.frontends().get(&id).map(|frontend| &frontend.name)),
-            // Replicas tell with their heartbeats.
-            Member::Scheduler(_) => return None,
-        };
-        // One that registered by another replica may not be known here yet: then its role has to do.
-        let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
-        let boot = (member, BootId::new(process.boot_id));
-        is_itself.then(|| self.viewer.levels.begin(boot, Level::told(process.level)))
     }
 
     /// A command forwarded by another replica.
@@ -316,102 +237,49 @@ impl Control for ControlService {
     }
 
     async fn load_model(&self, request: Request<pb::LoadModelRequest>) -> Result<Response<pb::LoadModelReply>, Status> {
-        let spec = convert::load_model(request.get_ref().spec.clone())?;
-        if matches!(spec.source, ModelSource::OnnxUnshared(_)) {
-            self.needs(Level::WITH_FAMILIES, "models with an own trunk")?;
-        }
-        let warning = convert::too_short_slo(&spec, self.request_delays).unwrap_or_default();
-        let action = Action::LoadModel(spec);
-        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
-        let Reply::Model { model, epoch } = reply else { return Err(surprised(&reply)) };
-        Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get(), warning }))
+        models::load(self, &request).await
     }
 
     async fn unload_model(
         &self,
         request: Request<pb::UnloadModelRequest>,
     ) -> Result<Response<pb::UnloadModelReply>, Status> {
-        let action = Action::UnloadModel { name: request.get_ref().name.clone() };
-        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
-        let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
-        Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
+        models::unload(self, &request).await
     }
 
     async fn change_model(
         &self,
         request: Request<pb::ChangeModelRequest>,
     ) -> Result<Response<pb::ChangeModelReply>, Status> {
-        let action = convert::change_model(request.get_ref())?;
-        self.operate(&request, &request.get_ref().operation_id, action).await?;
-        let asked = request.get_ref();
-        let known = self.viewer.whole().model_named(&asked.name).map(|(_, model)| ModelSpec::from(model.spec.clone()));
-        let warning = known
-            .zip(asked.slo_ns)
-            .and_then(|(spec, slo_ns)| convert::too_short_slo(&ModelSpec { slo_ns, ..spec }, self.request_delays));
-        Ok(Response::new(pb::ChangeModelReply { warning: warning.unwrap_or_default() }))
+        models::change(self, &request).await
     }
 
     async fn load_pipeline(
         &self,
         request: Request<pb::LoadPipelineRequest>,
     ) -> Result<Response<pb::LoadPipelineReply>, Status> {
-        self.needs(Level::WITH_PIPELINES, "pipelines")?;
-        let declaration = convert::load_pipeline(request.get_ref().spec.clone())?;
-        let action = Action::LoadPipeline(declaration.clone());
-        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
-        let Reply::Pipeline { epoch } = reply else { return Err(surprised(&reply)) };
-        // This replica may not have it yet, but has its models.
-        let loaded = LoadedPipeline { declaration, epoch, split: None };
-        let question = {
-            let state = self.viewer.state.read();
-            Question::of(&state, &loaded, &LearntProfiles::default(), MeasuredPipeline::default(), self.request_delays)
-        };
-        let warning = question.and_then(|question| question.answer().err());
-        let warning = warning.map(|why| format!("it is not ready before its budget can be split: {why}"));
-        Ok(Response::new(pb::LoadPipelineReply { epoch: epoch.get(), warning: warning.unwrap_or_default() }))
+        pipelines::load(self, &request).await
     }
 
     async fn unload_pipeline(
         &self,
         request: Request<pb::UnloadPipelineRequest>,
     ) -> Result<Response<pb::UnloadPipelineReply>, Status> {
-        self.needs(Level::WITH_PIPELINES, "pipelines")?;
-        let action = Action::UnloadPipeline { name: request.get_ref().name.clone() };
-        let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
-        let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
-        Ok(Response::new(pb::UnloadPipelineReply { epoch: epoch.get() }))
+        pipelines::unload(self, &request).await
     }
 
     async fn report_pipelines(
         &self,
         request: Request<pb::ReportPipelinesRequest>,
     ) -> Result<Response<pb::ReportPipelinesReply>, Status> {
-        let from = FrontendId::new(request.get_ref().frontend);
-        self.speaks_for(&request, Member::Frontend(from))?;
-        if let Some(leader) = self.proposer.leader_elsewhere()? {
-            // The frontend asks the next replica.
-            return Err(Status::unavailable(format!("{leader} leads the control group")));
-        }
-        let counts = request.into_inner().pipelines;
-        if counts.len() > PIPELINES_MAX {
-            let got = counts.len();
-            return Err(Status::invalid_argument(format!("{got} pipelines; expected at most {PIPELINES_MAX}")));
-        }
-        let state = self.viewer.state.read();
-        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
-        reported.pipelines.take(Instant::now(), &state, from, counts.into_iter().map(Into::into));
-        drop((reported, state));
-        Ok(Response::new(pb::ReportPipelinesReply {}))
+        pipelines::report(self, request)
     }
 
     async fn set_traffic(
         &self,
         request: Request<pb::SetTrafficRequest>,
     ) -> Result<Response<pb::SetTrafficReply>, Status> {
-        let asked = request.get_ref().traffic.clone().unwrap_or_default();
-        let action = Action::SetTraffic { model: asked.model.clone(), traffic: asked.into() };
-        self.operate(&request, &request.get_ref().operation_id, action).await?;
-        Ok(Response::new(pb::SetTrafficReply {}))
+        models::set_traffic(self, &request).await
     }
 
     async fn set_policy(&self, request: Request<pb::SetPolicyRequest>) -> Result<Response<pb::SetPolicyReply>, Status> {
@@ -427,22 +295,14 @@ impl Control for ControlService {
         &self,
         request: Request<pb::ReportModelRequest>,
     ) -> Result<Response<pb::ReportModelReply>, Status> {
-        let backend = request.get_ref().replica.as_ref().map(|replica| BackendId::new(replica.backend));
-        if let Some(backend) = backend {
-            self.speaks_for(&request, Member::Backend(backend))?;
-        }
-        self.propose(convert::report_model(request.into_inner())?).await?;
-        Ok(Response::new(pb::ReportModelReply {}))
+        models::report(self, request).await
     }
 
     async fn report_cuts(
         &self,
         request: Request<pb::ReportCutsRequest>,
     ) -> Result<Response<pb::ReportCutsReply>, Status> {
-        self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
-        self.needs(Level::WITH_FAMILIES, "trunks of models")?;
-        self.propose(convert::report_cuts(request.get_ref())?).await?;
-        Ok(Response::new(pb::ReportCutsReply {}))
+        models::report_cuts(self, &request).await
     }
 
     async fn report_backend_down(

@@ -11,7 +11,7 @@ use symphony_telemetry::{MetricName, Registry};
 use symphony_transport::SharedInputs;
 
 use crate::accounts::ledger::Ledger;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::names;
 use crate::oip::{ModelInfo, ModelState};
 use crate::requests::request_table::RequestTable;
@@ -58,7 +58,7 @@ pub(crate) struct ModelCollector(pub(crate) Weak<Inner>);
 
 impl Collector for ModelCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let standings = self.0.upgrade().map(|inner| inner.standings()).unwrap_or_default();
+        let models = self.0.upgrade().map(|inner| inner.listed_models()).unwrap_or_default();
         let name = &names::MODELS;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
         let is = |label: &str, state: &ModelState| match state {
@@ -69,18 +69,18 @@ impl Collector for ModelCollector {
             }
         };
         for label in ["ready", "loading", "unavailable"] {
-            let count = standings.iter().filter(|standing| is(label, &standing.info.state)).count();
+            let count = models.iter().filter(|model| is(label, &model.info.state)).count();
             ConstGauge::new(count as i64).encode(family.encode_family(&[("state", label)])?)?;
         }
         let name = &names::MODEL_READY;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
-        for ModelStanding { info, unready, .. } in &standings {
+        for ListedModel { info, unready, .. } in &models {
             let labels = [("model", info.loaded_as.as_str()), ("reason", unready.unwrap_or_default())];
             ConstGauge::new(i64::from(unready.is_none())).encode(family.encode_family(&labels)?)?;
         }
         let name = &names::MODEL_SLO;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
-        for ModelStanding { info, subcluster, .. } in &standings {
+        for ListedModel { info, subcluster, .. } in &models {
             let labels = [("model", info.loaded_as.as_str()), ("subcluster", subcluster.as_str())];
             ConstGauge::new(info.slo.as_secs_f64()).encode(family.encode_family(&labels)?)?;
         }
@@ -88,8 +88,8 @@ impl Collector for ModelCollector {
     }
 }
 
-/// How things stand with a model.
-pub(crate) struct ModelStanding {
+/// A model or pipeline, and whether it can be asked.
+pub(crate) struct ListedModel {
     pub(crate) info: Arc<ModelInfo>,
     /// The name of the sub-cluster that serves it; its id while that is not known.
     pub(crate) subcluster: String,

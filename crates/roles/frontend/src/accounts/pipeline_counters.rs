@@ -2,7 +2,7 @@
 //! next stage. Metrics show it, and the leader of the control group splits budgets by it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -16,15 +16,8 @@ use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
 use symphony_types::Nanos;
 
 use crate::accounts::hop::Hop;
-use crate::clusters::cluster::Cluster;
 use crate::clusters::live_pipeline::LivePipeline;
-use crate::frontend::Inner;
 use crate::names;
-
-/// How often the leader hears what was counted: splits follow loads within a few of these.
-const REPORTED_EVERY: Duration = Duration::from_secs(1);
-/// How long one report may take. What is not told is lost: the next one says as much.
-const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct StageEndLabels {
@@ -215,32 +208,5 @@ impl PipelineCounters {
             self.hops.remove(&PipelineLabels { pipeline: name.clone() });
             false
         });
-    }
-}
-
-/// Tells the leader of the cluster's control group what was counted of its pipelines, until the frontend ends.
-pub(crate) async fn report_pipelines(inner: Arc<Inner>, cluster: Arc<Cluster>) {
-    let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + REPORTED_EVERY, REPORTED_EVERY);
-    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut heard = true;
-    loop {
-        tokio::select! {
-            () = inner.ended.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
-        let pipelines = cluster.pipelines();
-        let counts = inner.pipeline_counters.take(Instant::now(), |name| pipelines.contains_key(name));
-        if counts.is_empty() {
-            continue;
-        }
-        match cluster.report_pipelines(counts, REPORTED_WITHIN).await {
-            Ok(()) => heard = true,
-            // Once, not every second.
-            Err(error) if heard => {
-                tracing::warn!(%error, "the cluster does not hear how pipelines fan out; the last split stays");
-                heard = false;
-            }
-            Err(error) => tracing::debug!(%error, "the cluster does not hear how pipelines fan out"),
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! What each model's requests cost so far, and what the metrics say of them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -13,7 +13,6 @@ use symphony_telemetry::buckets::{BATCH_ITEMS, REQUEST_SECONDS};
 use symphony_telemetry::history::{History, RequestEnd};
 use symphony_types::{DropReason, FailReason, Nanos, Outcome, VersionedName};
 
-use crate::frontend::Inner;
 use crate::names;
 use crate::oip::{InferError, ModelStatistics, Span};
 
@@ -23,8 +22,6 @@ const KEPT_AFTER_UNLOAD: Duration = Duration::from_secs(300);
 /// A clock that goes back by more than this was set, and what was counted before is forgotten; after smaller steps
 /// requests are counted at the time before them.
 const STEP_BACK_MAX_MS: u64 = 60_000;
-/// How often it is looked which models are unloaded.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Labels of a request's end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -344,15 +341,6 @@ impl ModelCounts {
 fn add(span: &mut Span, time: Nanos) {
     span.count += 1;
     span.total += time;
-}
-
-/// Forgets models that are unloaded, as long as there is a frontend.
-pub(crate) async fn forget_unloaded(frontend: Weak<Inner>) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let Some(frontend) = frontend.upgrade() else { return };
-        frontend.forget_unloaded(Instant::now());
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{ModelStatistics, Span};
 
 /// A metric of Triton's: its name, its description, and its value.

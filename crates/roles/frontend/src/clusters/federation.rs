@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use symphony_transport::{FederationClient, PlanReceiver};
 use tokio::sync::watch;
 
-use crate::accounts::pipeline_counters::report_pipelines;
+use crate::accounts::pipeline_reports::report_pipelines;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity};
 use crate::clusters::cluster_order::lost_home;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::ModelState;
 
 /// Pause before a cluster that did not take this frontend in is asked again.

@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use symphony_types::{RequestId, parse_version};
 
-use super::inputs::{CheckedInputs, shorten};
+use super::inputs::CheckedInputs;
 use super::outputs::{Output, Selection};
 use super::parameters::{CallHeaders, RequestParameters};
-use super::shared_regions::{self, SharedOutput};
+use super::refusal_text::shorten;
+use super::shared_memory_calls;
+use super::shared_regions::SharedOutput;
 use super::{
     Caller, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest, InferenceService, LateAnswer, ModelInfo,
     ModelState, Receipt, RefusedCall, RepositoryError, RequestContext, Timeliness,
@@ -137,7 +139,7 @@ pub(crate) async fn run<'m, S: InferenceService>(
     }
     let mut outputs = call.outputs.cut(&call.id, model, items, &answer)?;
     if !call.shared.is_empty() {
-        let placed = shared_regions::place(&mut outputs, &call.shared, Arc::clone(permit)).await;
+        let placed = shared_memory_calls::place(&mut outputs, &call.shared, Arc::clone(permit)).await;
         placed.inspect_err(|error| {
             // To the service it was answered, and its client has no answer.
             let context = RequestContext::of(caller.clone(), &call.id, headers.trace);

@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use axum::http::header::{HOST, ORIGIN};
-use axum::http::{Extensions, HeaderMap, StatusCode};
+use axum::http::{Extensions, HeaderMap};
 use symphony_config::Right;
 use symphony_telemetry::is_unnamed_host;
-use symphony_types::{Nanos, RequestValue};
-use tonic::Code;
+use symphony_types::RequestValue;
 
-use super::error::{Face, Retry};
-use super::{Credential, InferError, TenantPlace};
+use super::{AccessError, Credential};
 use crate::access::tenant::Tenant;
-use crate::access::tenants::Tenants;
 
 /// Every right: what a caller of a page that is good for any of them needs.
 pub(crate) const ANY_RIGHT: &[Right] = &Right::ALL;
@@ -46,63 +43,6 @@ impl Shown<'_> {
                 && (scheme == "https" || (self.certificate.is_empty() && is_unnamed_host(from.as_bytes())))
         });
         if own || origins.iter().any(|known| known == origin) { Ok(()) } else { Err(AccessError::ForeignOrigin) }
-    }
-}
-
-/// Why a caller is turned away before it is heard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AccessError {
-    /// It shows nothing.
-    #[error("this server needs a key: send the header `authorization: Bearer KEY` or `x-api-key: KEY`")]
-    NoKey,
-    /// Nobody has this key.
-    #[error("the key is not known here")]
-    UnknownKey,
-    /// Nobody has this certificate.
-    #[error("no tenant has the name in this certificate, and no key was sent")]
-    UnknownCertificate,
-    /// It may not do this.
-    #[error("this takes the right {}, which the tenant does not have", words(.0))]
-    NoRight(&'static [Right]),
-    /// A page of another origin calls through a browser.
-    #[error(
-        "a page of another origin calls, and shows no key: send one, or add the page's origin to frontend.cors_origins"
-    )]
-    ForeignOrigin,
-    /// It is not of this host, whose shared memory it wants.
-    #[error(
-        "shared memory is for clients on the frontend's own host that connect over its loopback: call 127.0.0.1, or \
-         send the data of tensors with the request"
-    )]
-    NotLocal,
-    /// The call came past the door: nobody knows who makes it, and so it has no rights and no quotas.
-    #[error("this server has not found out who calls, which is its own fault")]
-    PastTheDoor,
-}
-
-fn words(rights: &[Right]) -> String {
-    let words: Vec<_> = rights.iter().map(|right| format!("`{}`", right.label())).collect();
-    words.join(" or ")
-}
-
-impl AccessError {
-    /// The reasons of a door that are counted.
-    pub(crate) const REASONS: [&str; 4] = ["no_key", "unknown_key", "unknown_certificate", "no_right"];
-
-    /// Status codes and reason.
-    #[must_use]
-    pub const fn face(&self) -> Face {
-        let [no_key, unknown_key, unknown_certificate, no_right] = Self::REASONS;
-        let (http, grpc, reason) = match self {
-            Self::NoKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, no_key),
-            Self::UnknownKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_key),
-            Self::UnknownCertificate => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, unknown_certificate),
-            Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
-            Self::ForeignOrigin => (StatusCode::FORBIDDEN, Code::PermissionDenied, "foreign_origin"),
-            Self::NotLocal => (StatusCode::FORBIDDEN, Code::PermissionDenied, "not_local"),
-            Self::PastTheDoor => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
-        };
-        Face { http, grpc, reason, retry: Retry::No }
     }
 }
 
@@ -236,30 +176,16 @@ impl Caller {
         self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
     }
 
-    /// Gives one of its requests a place, before it is read.
-    ///
-    /// # Errors
-    /// If it has used up a quota or has as many requests in flight as it may, which is counted.
-    pub(crate) fn take_place(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
-        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.known, tenants) else { return Ok(None) };
-        let place = tenant.take_place(tenants.now());
-        place.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
-    }
-
-    /// Takes from its quotas what a request costs.
-    ///
-    /// # Errors
-    /// If one is used up, which is counted.
-    pub(crate) fn charge(&self, tenants: Option<&Tenants>, items: u32, gpu_time: Nanos) -> Result<(), InferError> {
-        let (Some(Known { tenant, .. }), Some(tenants)) = (&self.known, tenants) else { return Ok(()) };
-        let charged = tenant.charge(tenants.now(), items, gpu_time);
-        charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+    /// The tenant that it is.
+    pub(crate) fn known_tenant(&self) -> Option<&Arc<Tenant>> {
+        self.known.as_ref().map(|known| &known.tenant)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use axum::http::{HeaderName, HeaderValue};
+    use tonic::Code;
 
     use super::*;
 

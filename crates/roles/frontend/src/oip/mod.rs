@@ -41,12 +41,14 @@
 //! it as the parameter `symphony_request_id`, and answers and errors as the header `symphony-request-id` (metadata of
 //! gRPC; an error in a stream as the parameter).
 
+mod access_error;
 mod byte_strings;
 mod call;
 mod caller;
 mod classes;
 mod credential;
 mod error;
+mod face;
 mod grpc;
 mod in_flight;
 mod inference_service;
@@ -56,17 +58,20 @@ pub mod limits;
 mod outputs;
 mod parameters;
 mod receipt;
+mod refusal_text;
 mod rest;
 mod serve;
+mod shared_memory_calls;
 mod shared_regions;
 mod typed_data;
 
-pub(crate) use crate::access::tenant::TenantPlace;
+pub use access_error::AccessError;
 pub use call::CheckedCall;
 pub(crate) use caller::{ANY_RIGHT, KnownBy};
-pub use caller::{AccessError, Caller, Shown};
+pub use caller::{Caller, Shown};
 pub use credential::Credential;
-pub use error::{Face, Fault, InferError, QuotaKind, RepositoryError, Retry};
+pub use error::{InferError, QuotaKind, RepositoryError};
+pub use face::{Face, Fault, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{
@@ -74,10 +79,10 @@ pub use inference_service::{
     Parameter, Pictures, PipelineAnswer, PipelineInfo, PipelineStep, RefusedCall, RequestContext, RequestedDeadline,
     ServerInfo, Span, Timeliness,
 };
-pub(crate) use inputs::shorten;
 pub use limits::Limits;
 pub use parameters::{LateAnswer, SLO_HEADER, parse_grpc_timeout, parse_slo_ms};
 pub use receipt::Receipt;
+pub(crate) use refusal_text::shorten;
 pub use rest::{check_rest_infer, rest_router};
 pub use serve::{serve_grpc, serve_rest};
 pub use shared_regions::{REGIONS_MAX, REGIONS_PER_TENANT_MAX, SharedRegions};

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use symphony_types::{DataType, FailReason, TensorSpec};
 
 use super::classes::{classes_of, classify};
-use super::inputs::{invalid, list, shorten};
+use super::refusal_text::{invalid, list, shorten};
 use super::shared_regions::{SharedOutput, SharedTensor};
 use super::{InferAnswer, InferError, ModelInfo};
 

@@ -7,7 +7,8 @@ pub(crate) use symphony_protocol::parameters::{BATCH, EXECUTION, LATE, REQUEST_I
 use symphony_telemetry::{TRACEPARENT, TraceContext};
 use symphony_types::{Nanos, RequestValue, parse_version};
 
-use super::inputs::{invalid, shorten};
+use super::refusal_text::{invalid, shorten};
+use super::shared_regions::Placement;
 use super::{InferError, ModelInfo, Parameter, RequestedDeadline};
 
 /// Header and metadata that name the version of the model where path or message do not.
@@ -293,15 +294,6 @@ fn refuse_sequence(value: &Parameter) -> Result<(), InferError> {
 
 fn no_sequences() -> InferError {
     InferError::Unsupported("sequences are not supported: leave the parameter sequence_id away".into())
-}
-
-/// Where in shared memory a tensor is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Placement {
-    pub(crate) region: String,
-    /// Within the region.
-    pub(crate) offset: u64,
-    pub(crate) bytes: u64,
 }
 
 /// What has been said of a placement so far.

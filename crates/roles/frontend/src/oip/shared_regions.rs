@@ -15,12 +15,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use symphony_types::FailReason;
 
-use super::inputs::{invalid, shorten};
-use super::outputs::{Content, Output};
-use super::parameters::Placement;
-use super::{AccessError, Caller, InFlightPermit, InferError, InferenceService};
+use super::refusal_text::{invalid, shorten};
+use super::{AccessError, InferError};
 
 /// Regions at a time, each a file descriptor.
 pub const REGIONS_MAX: usize = 512;
@@ -187,14 +184,6 @@ pub(crate) enum Regions<'a> {
 }
 
 impl<'a> Regions<'a> {
-    pub(crate) fn of<S: InferenceService>(service: &'a S, caller: &'a Caller) -> Self {
-        match service.shared_regions() {
-            None => Self::Off,
-            Some(_) if !caller.is_near() => Self::Far,
-            Some(all) => Self::Of { all, owner: caller.name() },
-        }
-    }
-
     fn get(self) -> Result<(&'a SharedRegions, &'a str), InferError> {
         match self {
             Self::Off => Err(InferError::Unsupported(
@@ -256,28 +245,20 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// Registers a region of the caller's, on a thread for such work: opening its object may wait, and so may closing
-/// others to make room.
-pub(crate) async fn register<S: InferenceService>(
-    service: &Arc<S>,
-    caller: Caller,
-    name: String,
-    key: String,
-    offset: u64,
-    bytes: u64,
-) -> Result<(), InferError> {
-    let service = Arc::clone(service);
-    let registering =
-        tokio::task::spawn_blocking(move || Regions::of(&*service, &caller).register(&name, &key, offset, bytes));
-    // The runtime gives such work up only when it shuts down.
-    registering.await.map_err(|_| InferError::Failed(FailReason::Draining))?
-}
-
 /// Closes what was taken out, on a thread for such work: where nobody else has an object, the system frees its memory,
 /// gigabytes perhaps.
 pub(crate) async fn close(regions: Vec<Arc<Region>>) {
     // The runtime gives such work up only when it shuts down.
     let _ = tokio::task::spawn_blocking(move || drop(regions)).await;
+}
+
+/// Where in shared memory a tensor is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placement {
+    pub(crate) region: String,
+    /// Within the region.
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A tensor in a region.
@@ -318,7 +299,13 @@ impl SharedTensor {
         read.map_err(|error| format!("region `{}` cannot be read: {error}", shorten(&self.region.name)))
     }
 
-    fn write(&self, data: &[u8]) -> Result<(), InferError> {
+    /// Its beginning, of so many bytes.
+    pub(crate) fn beginning(&self, bytes: u64) -> Self {
+        Self { bytes, ..self.clone() }
+    }
+
+    /// Writes its bytes.
+    pub(crate) fn write(&self, data: &[u8]) -> Result<(), InferError> {
         self.check_object().map_err(invalid)?;
         let written = self.region.object.write_all_at(data, self.in_object());
         written.map_err(|error| {
@@ -357,50 +344,14 @@ pub(crate) struct SharedOutput {
     pub(crate) tensor: SharedTensor,
 }
 
-/// Writes outputs where they were asked for. The writing goes on if the client leaves meanwhile, and so it keeps the
-/// call's place.
-pub(crate) async fn place(
-    outputs: &mut [Output<'_>],
-    shared: &[SharedOutput],
-    permit: Arc<InFlightPermit>,
-) -> Result<(), InferError> {
-    let mut writes = Vec::with_capacity(shared.len());
-    for SharedOutput { at, tensor } in shared {
-        let Some(output) = outputs.get_mut(*at) else { continue };
-        let Content::Elements(data_type, data) = &output.content else { continue };
-        let (data_type, data) = (*data_type, data.clone());
-        if data.len() as u64 > tensor.bytes {
-            return Err(invalid(format!(
-                "output `{}` has {} bytes in this answer, and shared_memory_byte_size is {}; expected that many at least",
-                output.name,
-                data.len(),
-                tensor.bytes
-            )));
-        }
-        let written = SharedTensor { bytes: data.len() as u64, ..tensor.clone() };
-        writes.push((output.name.to_owned(), written.clone(), data));
-        output.content = Content::Placed(data_type, written);
-    }
-    let write = move || {
-        let _permit = permit;
-        writes.into_iter().try_for_each(|(name, tensor, data)| {
-            tensor.write(&data).map_err(|error| match error {
-                InferError::InvalidRequest(reason) => invalid(format!("output `{name}`: {reason}")),
-                other => other,
-            })
-        })
-    };
-    // Memory that was swapped out waits for a disk. The runtime gives such work up only when it shuts down.
-    tokio::task::spawn_blocking(write).await.map_err(|_| InferError::Failed(FailReason::Draining))?
-}
-
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
     use symphony_types::DataType;
 
     use super::super::InFlightLimit;
-    use super::super::outputs::Encoding;
+    use super::super::outputs::{Content, Encoding, Output};
+    use super::super::shared_memory_calls::place;
     use super::*;
 
     /// Shared memory of a test's own; its name is gone when this is dropped.

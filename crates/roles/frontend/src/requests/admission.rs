@@ -1,24 +1,18 @@
 //! Whether a request is taken in. How many may be in flight is asked before it is read, by
 //! [`InFlightLimit`](crate::oip::InFlightLimit).
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use symphony_types::{FailReason, Nanos, RequestValue, SLO_MAX};
+use symphony_types::{FailReason, Nanos, SLO_MAX};
 
+use super::accepted_request::{AcceptedRequest, RequestKind};
 use super::cluster_selection::{Target, unready};
-use super::pending_input::Input;
-use crate::accounts::hop::Hop;
-use crate::clusters::live_pipeline::LivePipeline;
+use super::input::Input;
 use crate::clusters::routing::PROFILE_OFF_MAX;
-use crate::frontend::Inner;
-use crate::oip::{
-    InferError, InferRequest, ModelInfo, Pictures, Receipt, RefusedCall, RequestContext, RequestedDeadline,
-};
-use crate::records::pipeline_memory::StageLog;
-use crate::records::{RecordKind, RequestRecord, RequestSpan};
+use crate::inner::Inner;
+use crate::oip::{InferError, InferRequest, ModelInfo, Pictures, RefusedCall, RequestedDeadline};
+use crate::records::{RecordKind, RequestRecord};
 
 /// No deadline is further away than this.
 const DEADLINE_MAX: Nanos = SLO_MAX;
@@ -28,54 +22,6 @@ pub(super) struct Admission {
     pub(super) request: AcceptedRequest,
     pub(super) target: Target,
     pub(super) input: Input,
-}
-
-/// What stays the same from a request's acceptance to its outcome.
-pub(super) struct AcceptedRequest {
-    /// As it was when the inputs were checked.
-    pub(super) model: Arc<ModelInfo>,
-    pub(super) items: u32,
-    pub(super) arrived: Instant,
-    pub(super) deadline: Instant,
-    /// What it is worth when some must be shed.
-    pub(super) weight: RequestValue,
-    pub(super) receipt: Receipt,
-    pub(super) context: RequestContext,
-    /// When it had been taken in.
-    pub(super) admitted: Instant,
-    /// Its span, if it is traced.
-    pub(super) span: Option<RequestSpan>,
-    pub(super) kind: RequestKind,
-}
-
-/// What a request is in the accounts.
-pub(super) enum RequestKind {
-    /// A client's, for a model.
-    Model,
-    /// A client's, for a pipeline: no batch is its own, but its stage requests'.
-    Pipeline(StageLog),
-    /// Part of a pipeline's, which is counted.
-    Stage(StagePart),
-}
-
-/// Of which request a stage request is a part, and which one.
-pub(super) struct StagePart {
-    pub(super) pipeline: Arc<LivePipeline>,
-    pub(super) stage: usize,
-    /// Since the result that led here; none for the source.
-    pub(super) hop: Option<Hop>,
-    /// Stage requests of the same request that are open.
-    pub(super) open: Arc<AtomicUsize>,
-}
-
-impl RequestKind {
-    pub(super) fn recorded(&self) -> RecordKind<'_> {
-        match self {
-            Self::Model => RecordKind::Model,
-            Self::Pipeline(_) => RecordKind::Pipeline,
-            Self::Stage(part) => RecordKind::Stage(part.pipeline.stage_name(part.stage)),
-        }
-    }
 }
 
 impl Inner {

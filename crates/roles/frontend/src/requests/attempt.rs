@@ -6,13 +6,13 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_types::{DropReason, FailReason, Token};
 use tokio::sync::oneshot;
 
-use super::admission::{AcceptedRequest, RequestKind};
+use super::accepted_request::{AcceptedRequest, RequestKind};
+use super::attempt_end::AttemptEnd;
 use super::cluster_selection::Target;
-use super::pending_input::{Input, run_until_ready};
+use super::input::Input;
 use super::request_guard::RequestGuard;
 use super::request_table::{Ending, OpenRequest};
-use crate::frontend::Inner;
-use crate::oip::InferError;
+use crate::inner::Inner;
 
 /// A request that a cluster has.
 pub(super) struct Attempt<'a> {
@@ -28,44 +28,13 @@ pub(super) struct Attempt<'a> {
     ending: oneshot::Receiver<Ending>,
 }
 
-/// How an attempt ended.
-#[derive(Debug)]
-pub(super) enum AttemptEnd {
-    /// The cluster, or this frontend, said how.
-    Settled(Ending),
-    /// Nothing came in time.
-    Unanswered,
-    /// Its pictures cannot be decoded, for the reason that its client is told.
-    BadInput(InferError),
-}
-
-impl AttemptEnd {
-    /// Only what has not run in a cluster, and never will, is tried in another one (invariant F1).
-    pub(super) const fn may_run_elsewhere(&self) -> bool {
-        matches!(self, Self::Settled(Ending::NotHere))
-    }
-
-    pub(super) const fn failed(reason: FailReason) -> Self {
-        Self::Settled(Ending::NoResult(EndReason::Failed(reason)))
-    }
-}
-
-impl RequestGuard<'_> {
-    /// Tries the request in one cluster, after those in the slots `tried`.
-    pub(super) async fn attempt(&mut self, target: &Target, input: &mut Input, tried: &[usize]) -> AttemptEnd {
-        let mut attempt = Attempt::submit(self, target, input, tried);
-        if input.is_pending() {
-            // Few requests have pictures: the future of every other one does not grow for them.
-            if let Some(end) = Box::pin(run_until_ready(&mut attempt, input)).await {
-                return end;
-            }
-        }
-        attempt.end().await
-    }
-}
-
 impl<'a> Attempt<'a> {
-    fn submit<'g: 'a>(guard: &mut RequestGuard<'g>, target: &'a Target, input: &Input, tried: &'a [usize]) -> Self {
+    pub(super) fn submit<'g: 'a>(
+        guard: &mut RequestGuard<'g>,
+        target: &'a Target,
+        input: &Input,
+        tried: &'a [usize],
+    ) -> Self {
         let (inner, request) = (guard.inner, guard.request);
         let (waiter, ending) = oneshot::channel();
         let withheld = input.is_withheld();

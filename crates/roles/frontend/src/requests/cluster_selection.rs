@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use symphony_types::{FailReason, VersionedName};
 
-use crate::accounts::collectors::ModelStanding;
+use crate::accounts::collectors::ListedModel;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::cluster_order::in_order;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::clusters::routing::{Route, Routes, versions_of};
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferError, ModelInfo, ModelState};
 
 /// Where a request goes.
@@ -113,10 +113,10 @@ impl Inner {
         versioned.chain(exact).max_by_key(|info| (info.state == ModelState::Ready, info.version))
     }
 
-    /// How things stand with each model, in the same order.
-    pub(crate) fn standings(&self) -> Vec<ModelStanding> {
+    /// Each model and pipeline, and whether it can be asked, in the same order.
+    pub(crate) fn listed_models(&self) -> Vec<ListedModel> {
         let draining = self.is_draining();
-        let standing = |target: Target| {
+        let listed = |target: Target| {
             let Target { cluster, route, .. } = target;
             let view = Arc::clone(&cluster.view.borrow());
             let subcluster = view.subclusters.get(&route.subcluster).map(|subcluster| subcluster.name.clone());
@@ -125,17 +125,17 @@ impl Inner {
                 false => unready(&cluster, &route).map(|error| error.face().reason),
             };
             let subcluster = subcluster.unwrap_or_else(|| route.subcluster.to_string());
-            ModelStanding { info: route.info, subcluster, unready }
+            ListedModel { info: route.info, subcluster, unready }
         };
         let names: BTreeSet<_> = self.clusters().flat_map(|(_, cluster)| names_of(&cluster.routes())).collect();
-        let models = names.iter().filter_map(|name| self.select_cluster(name, None, &[])).map(standing);
+        let models = names.iter().filter_map(|name| self.select_cluster(name, None, &[])).map(listed);
         let of_pipeline = |pipeline: Arc<LivePipeline>| {
             let unready = match draining {
                 true => Some(InferError::Failed(FailReason::Draining).face().reason),
                 false => self.pipeline_unready(&pipeline).map(|error| error.face().reason),
             };
             // Its stages may be in several.
-            ModelStanding { info: Arc::clone(&pipeline.info), subcluster: String::new(), unready }
+            ListedModel { info: Arc::clone(&pipeline.info), subcluster: String::new(), unready }
         };
         models.chain(self.pipelines().into_iter().map(of_pipeline)).collect()
     }

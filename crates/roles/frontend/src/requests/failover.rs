@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use symphony_types::FailReason;
 
-use super::attempt::AttemptEnd;
+use super::attempt_end::AttemptEnd;
 use super::cluster_selection::Target;
-use super::pending_input::Input;
+use super::input::Input;
 use super::request_guard::RequestGuard;
 use super::request_table::Ending;
 use crate::oip::ModelState;

@@ -3,8 +3,13 @@
 use std::sync::Arc;
 
 use super::admission::Admission;
+use super::attempt::Attempt;
+use super::attempt_end::AttemptEnd;
+use super::cluster_selection::Target;
+use super::input::Input;
+use super::pending_input::run_until_ready;
 use super::request_guard::RequestGuard;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferAnswer, InferError, InferRequest};
 
 impl Inner {
@@ -20,5 +25,19 @@ impl Inner {
             end = Box::pin(guard.fail_over(&target, &mut input)).await;
         }
         guard.end(end)
+    }
+}
+
+impl RequestGuard<'_> {
+    /// Tries the request in one cluster, after those in the slots `tried`.
+    pub(super) async fn attempt(&mut self, target: &Target, input: &mut Input, tried: &[usize]) -> AttemptEnd {
+        let mut attempt = Attempt::submit(self, target, input, tried);
+        if input.is_pending() {
+            // Few requests have pictures: the future of every other one does not grow for them.
+            if let Some(end) = Box::pin(run_until_ready(&mut attempt, input)).await {
+                return end;
+            }
+        }
+        attempt.end().await
     }
 }

@@ -9,11 +9,14 @@
 //! pipelines: a request for a pipeline is admitted once, its stage requests are attempts like any other
 //! ```
 
+mod accepted_request;
 pub(crate) mod admission;
 pub(crate) mod attempt;
+mod attempt_end;
 pub(crate) mod cluster_selection;
 pub(crate) mod failover;
 pub(crate) mod infer;
+mod input;
 pub(crate) mod pending_input;
 mod pipelines;
 pub(crate) mod request_guard;

@@ -1,45 +1,11 @@
-//! The input of a request, and what its attempt does while the input is made of pictures.
+//! What an attempt does while its input is made of pictures.
 
-use bytes::Bytes;
-
-use super::attempt::{Attempt, AttemptEnd};
-use super::request_table::{Ending, Payload};
+use super::attempt::Attempt;
+use super::attempt_end::AttemptEnd;
+use super::input::Input;
+use super::request_table::Ending;
 use crate::clusters::routing::Route;
-use crate::pictures::decoders::{Decoding, Progress};
-
-/// A request's input.
-#[derive(Debug)]
-pub(super) enum Input {
-    Ready(Bytes),
-    /// Its pictures are decoded, or wait for a thread.
-    Pending(Decoding),
-}
-
-impl Input {
-    pub(super) const fn is_pending(&self) -> bool {
-        matches!(self, Self::Pending(_))
-    }
-
-    /// Whether leaders are not to hear of the request yet.
-    pub(super) const fn is_withheld(&self) -> bool {
-        matches!(self, Self::Pending(decoding) if decoding.is_waiting())
-    }
-
-    /// As the request table holds it.
-    pub(super) fn payload(&self) -> Payload {
-        match self {
-            Self::Ready(payload) => Payload::Here(payload.clone()),
-            Self::Pending(_) => Payload::Coming(Vec::new()),
-        }
-    }
-
-    const fn ready(&self) -> Option<&Bytes> {
-        match self {
-            Self::Ready(payload) => Some(payload),
-            Self::Pending(_) => None,
-        }
-    }
-}
+use crate::pictures::decoders::Progress;
 
 /// Follows an attempt until its input is ready. Some if the attempt ends before.
 ///

@@ -9,11 +9,11 @@ use symphony_protocol::view::View;
 use symphony_telemetry::history::RequestEnd;
 use symphony_types::{FailReason, Nanos, Outcome, SubclusterId};
 
-use super::admission::{AcceptedRequest, RequestKind};
-use super::attempt::AttemptEnd;
+use super::accepted_request::{AcceptedRequest, RequestKind};
+use super::attempt_end::AttemptEnd;
 use super::request_table::Ending;
 use crate::clusters::cluster::Cluster;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferAnswer, InferError, Timeliness};
 use crate::records::pipeline_memory::PipelineEnd;
 use crate::records::{Ran, RequestRecord};

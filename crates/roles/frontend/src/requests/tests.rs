@@ -19,7 +19,7 @@ use crate::accounts::rates::Rates;
 use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
 use crate::clusters::traffic::TrafficSplitter;
-use crate::frontend::{ClusterSlot, Inner};
+use crate::inner::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;
 use crate::oip::{

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use symphony_client::{Answer, Balance, Client, ClientBuilder, ElementType, Error, Refusal, Request, Standing, Tensor};
+use symphony_client::{
+    Answer, Availability, Balance, Client, ClientBuilder, ElementType, Error, Refusal, Request, Tensor,
+};
 use symphony_frontend::oip::Limits;
 use symphony_types::{DataType, Nanos};
 use tokio::io::AsyncReadExt as _;
@@ -27,7 +29,8 @@ async fn connected(builder: ClientBuilder) -> Client {
 /// Waits until the client holds so many frontends to be ready.
 async fn ready_are(client: &Client, count: usize) {
     let look = async {
-        while client.frontends().iter().filter(|frontend| frontend.standing == Standing::Ready).count() != count {
+        while client.frontends().iter().filter(|frontend| frontend.availability == Availability::Ready).count() != count
+        {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };

@@ -7,8 +7,8 @@ use symphony_protocol::view::{ModelSpec, ModelView, Readiness, Traffic, View};
 use symphony_repository::{RepositoryModel, versions};
 use symphony_types::{Nanos, RequestValue, VersionedName};
 
+use crate::inspect::subcluster_name;
 use crate::near::unknown;
-use crate::tools::get::subcluster_name;
 
 /// A model as it shall be served.
 #[derive(Clone, Debug, PartialEq)]
@@ -268,7 +268,7 @@ mod tests {
 
     /// The cluster of `top`'s tests: `m` on pool, `quiet` on spare.
     fn view() -> View {
-        let mut view = crate::top::scene::view();
+        let mut view = crate::inspect::scene::view();
         view.models.values_mut().for_each(|model| model.spec.subcluster = "pool".into());
         view
     }

@@ -6,7 +6,7 @@ use serde_json::json;
 use symphony_paper::ComparedRun;
 
 use super::recorded::Recorded;
-use crate::tools::table;
+use crate::inspect::table;
 
 /// What was recorded.
 pub(super) struct OfTapes {

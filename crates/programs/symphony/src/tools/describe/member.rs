@@ -5,10 +5,13 @@ use symphony_types::{BackendId, FrontendId, Member, NodeId};
 
 use super::{Description, elements, requests, value};
 use crate::cli::What;
+use crate::inspect::gpus::gpu_state;
+use crate::inspect::members::{presence, standing};
+use crate::inspect::sample::Sample;
+use crate::inspect::subcluster_name;
 use crate::near::unknown;
 use crate::tools::duty::find;
-use crate::tools::get::{gpu_state, presence, show, standing, subcluster_name};
-use crate::top::sample::Sample;
+use crate::tools::get::show;
 
 /// The process of this name or id.
 pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, String> {

@@ -16,8 +16,8 @@ use symphony_protocol::view::View;
 use super::page::yaml;
 use crate::cli::{DescribeArgs, Described, Format};
 use crate::exit::bad_input;
-use crate::tools::events;
-use crate::top::sample::{Sample, Sampler};
+use crate::inspect::events;
+use crate::inspect::sample::{Sample, Sampler};
 
 /// The timeout for finding a replica that answers.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
@@ -104,7 +104,7 @@ mod tests {
 
     /// The cluster of `top`'s tests with two versions of a model.
     fn sample() -> Sample {
-        let mut sample = crate::top::scene::sample(1);
+        let mut sample = crate::inspect::scene::sample(1);
         let view = &mut sample.view;
         let mut second = view.models[&ModelId::new(1)].clone();
         second.spec.name = "m@2".into();
@@ -160,7 +160,7 @@ mod tests {
         let title = |what, name: &str| describe(&sample, what, name).unwrap().title;
         assert_eq!(title(Described::Model, "m2"), "model m2", "and not quiet, whose id is m2");
         assert_eq!(title(Described::Model, "m3"), "model m@2", "nothing is called so");
-        let mut sample = crate::top::scene::sample(1);
+        let mut sample = crate::inspect::scene::sample(1);
         sample.view.subclusters.values_mut().for_each(|own| {
             if own.name == "spare" {
                 own.name = "s1".into();

@@ -9,10 +9,12 @@ use symphony_types::{ModelId, Nanos, TensorSpec, VersionedName};
 
 use super::{Description, elements, requests, value};
 use crate::cli::What;
+use crate::inspect::models::model_state;
+use crate::inspect::sample::Sample;
+use crate::inspect::subcluster_name;
 use crate::near::unknown;
-use crate::tools::get::{model_state, show, subcluster_name};
+use crate::tools::get::show;
 use crate::tools::wide::{source, trunk};
-use crate::top::sample::Sample;
 
 /// A model of this name with all its versions, or one version; or else a model by its id.
 pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, String> {

@@ -4,8 +4,12 @@ use symphony_protocol::view::View;
 
 use super::{Description, elements, value};
 use crate::cli::What;
+use crate::inspect::gpus::gpu_state;
+use crate::inspect::models::model_state;
+use crate::inspect::subcluster_name;
+use crate::inspect::subclusters::{advice, gpu_use, policy};
 use crate::near::unknown;
-use crate::tools::get::{advice, gpu_state, gpu_use, model_state, policy, show, subcluster_name};
+use crate::tools::get::show;
 
 /// A GPU, by its id.
 pub(super) fn gpu(view: &View, name: &str) -> Result<Description, String> {

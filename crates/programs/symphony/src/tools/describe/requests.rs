@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use symphony_telemetry::buckets::{REQUEST_SECONDS, quantile};
 use symphony_types::FrontendId;
 
-use crate::top::sample::{ModelCounts, Sample};
+use crate::inspect::sample::{ModelCounts, Sample};
 
 /// Of a model, over all frontends that answered.
 pub(super) fn of_model(sample: &Sample, model: &str) -> ModelCounts {

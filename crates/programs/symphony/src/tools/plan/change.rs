@@ -12,8 +12,8 @@ use symphony_types::SubclusterId;
 use super::show;
 use crate::cli::{FEDERATION_OF_UP, FederationArgs, PlanMoveArgs, PlanNowArgs, PlanReviewArgs};
 use crate::exit::bad_input;
+use crate::inspect::subcluster_name;
 use crate::tools::federation;
-use crate::tools::get::subcluster_name;
 use crate::tools::operation::not_done;
 
 /// The timeout of the cluster's confirmation.

@@ -10,8 +10,8 @@ use symphony_protocol::federation::{FederatedMoveView, FederatedPlanView, Federa
 use super::parts::listed;
 use crate::cli::{Output, PlanShowArgs};
 use crate::exit::bad_input;
-use crate::tools::get::Shown;
-use crate::tools::{federation, table};
+use crate::inspect::{Shown, table};
+use crate::tools::federation;
 
 /// Shown for a model without a home.
 const NOWHERE: &str = "(none)";

@@ -9,9 +9,9 @@ use symphony_policy::PolicySpec;
 use symphony_scheduler::PolicyRegistry;
 use symphony_sweep::Sweep;
 
-use super::super::table;
 use crate::cli::{FleetArgs, FleetBound, Output};
 use crate::exit::bad_input;
+use crate::inspect::table;
 
 /// Fleets in the table; JSON has all.
 const FLEETS_SHOWN: usize = 10;

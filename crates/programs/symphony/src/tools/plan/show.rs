@@ -11,8 +11,7 @@ use symphony_types::SubclusterId;
 use super::parts::{Part, parts};
 use crate::cli::{Output, PlanShowArgs};
 use crate::exit::bad_input;
-use crate::tools::get::{Shown, subcluster_name};
-use crate::tools::table;
+use crate::inspect::{Shown, subcluster_name, table};
 
 /// The timeout for finding a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);

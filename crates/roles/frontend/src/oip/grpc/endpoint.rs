@@ -22,7 +22,7 @@ use symphony_types::FailReason;
 use tonic::{Extensions, Request, Response, Status, Streaming};
 
 use super::admitted::{Arrival, MessageRead};
-use super::server::is_packed;
+use super::encoding::is_packed;
 use super::{infer_messages, messages, status};
 use crate::oip::call::{self, Asked, find_model, model_to_ask};
 use crate::oip::limits::{PACKED_ANSWER_BYTES_MAX, STREAM_PIPELINE_MAX};
@@ -30,7 +30,7 @@ use crate::oip::parameters::CallHeaders;
 use crate::oip::shared_regions::{Regions, close};
 use crate::oip::{
     AccessError, Caller, CheckedCall, InferError, InferenceService, Limits, ModelInfo, Receipt, RefusedCall,
-    RequestContext, shared_regions,
+    RequestContext, shared_memory_calls,
 };
 
 /// Answers the methods out of an [`InferenceService`].
@@ -321,7 +321,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
         let (_, extensions, request) = request.into_parts();
         let caller = caller(&extensions)?;
         let SystemSharedMemoryRegisterRequest { name, key, offset, byte_size } = request;
-        let registered = shared_regions::register(&self.service, caller, name, key, offset, byte_size).await;
+        let registered = shared_memory_calls::register(&self.service, caller, name, key, offset, byte_size).await;
         registered
             .map(|()| Response::new(SystemSharedMemoryRegisterResponse {}))
             .map_err(|error| status::of_infer(&error))

@@ -9,9 +9,10 @@ use symphony_protocol::inference::{InferParameter, InferTensorContents, ModelInf
 use symphony_types::{DataType, RequestId};
 
 use crate::oip::call::{Answered, CheckedCall};
-use crate::oip::inputs::{self, GivenData, GivenInput, invalid};
+use crate::oip::inputs::{self, GivenData, GivenInput};
 use crate::oip::outputs::{Content, Encoding, Form, Selection};
 use crate::oip::parameters::{self, InputParameters, OutputParameters, RequestParameters};
+use crate::oip::refusal_text::{invalid, shorten};
 use crate::oip::shared_regions::{Regions, SharedOutput, SharedTensor};
 use crate::oip::{InferError, Limits, ModelInfo, Parameter, Receipt, Timeliness, typed_data};
 
@@ -53,8 +54,7 @@ pub(crate) fn check(
     let mut given = Vec::with_capacity(request.inputs.len());
     for (input, placed) in request.inputs.iter().zip(placed) {
         if (raw || placed.is_some()) && input.contents.is_some() {
-            let (name, other) =
-                (inputs::shorten(&input.name), if raw { "raw_input_contents" } else { "shared memory" });
+            let (name, other) = (shorten(&input.name), if raw { "raw_input_contents" } else { "shared memory" });
             return Err(invalid(format!("input `{name}` has contents beside {other}; expected only one")));
         }
         let data = match placed {

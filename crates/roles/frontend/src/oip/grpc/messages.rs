@@ -13,7 +13,8 @@ use symphony_protocol::inference::{
 };
 use symphony_types::{DataType, TensorSpec};
 
-use crate::oip::inputs::{input_face, spec_dims};
+use crate::oip::inputs::input_face;
+use crate::oip::refusal_text::spec_dims;
 use crate::oip::shared_regions::Region;
 use crate::oip::{
     IMAGE_PARAMETER, IndexEntry, InferenceService, ModelInfo, ModelStatistics, Parameter, RepositoryError,

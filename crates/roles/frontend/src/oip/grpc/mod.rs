@@ -1,6 +1,7 @@
 //! gRPC: `inference.GRPCInferenceService`, `grpc.health.v1.Health` and `grpc.reflection`.
 
 mod admitted;
+mod encoding;
 mod endpoint;
 mod first_frame;
 mod health;

@@ -17,6 +17,7 @@ use tonic::service::Routes;
 use tonic_health::pb::health_server::HealthServer;
 
 use super::admitted::{ACCEPTED_ENCODINGS, Admitted};
+use super::encoding::{ENCODING, is_packed};
 use super::endpoint::Endpoint;
 use super::first_frame;
 use super::health::Health;
@@ -214,14 +215,6 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
             Ok(if is_unknown_call(&answer) { not_served(called.path()) } else { answer })
         })
     }
-}
-
-/// How a message is compressed, and how its answer may be.
-const ENCODING: &str = "grpc-encoding";
-
-/// Whether the messages of a call may be compressed.
-pub(crate) fn is_packed(headers: &http::HeaderMap) -> bool {
-    headers.get(ENCODING).is_some_and(|used| used != "identity")
 }
 
 /// Has the answer to a call compressed as its message is, as servers in Go do, and no other: most clients say of

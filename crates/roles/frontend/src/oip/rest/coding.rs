@@ -10,7 +10,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 
 use crate::oip::InferError;
 use crate::oip::in_flight::{Unpacked, UnpackedLimit};
-use crate::oip::inputs::{invalid, shorten};
+use crate::oip::refusal_text::{invalid, shorten};
 
 /// Answers with fewer bytes fit a packet or two as they are.
 pub(crate) const PACKED_BYTES_MIN: usize = 1 << 10;

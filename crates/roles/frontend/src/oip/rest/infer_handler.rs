@@ -15,9 +15,9 @@ use super::coding::{Coding, PACKED_BYTES_MIN};
 use super::infer_json::{self, Answer, JSON_LENGTH, respond};
 use super::{Shared, reply};
 use crate::oip::call::{self, Asked, model_to_ask};
-use crate::oip::inputs::invalid;
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::{CallHeaders, trace_of};
+use crate::oip::refusal_text::invalid;
 use crate::oip::shared_regions::Regions;
 use crate::oip::{
     Caller, CheckedCall, InFlightPermit, InferError, InferenceService, ModelInfo, Receipt, RefusedCall, RequestContext,

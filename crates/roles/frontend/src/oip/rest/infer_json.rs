@@ -13,9 +13,10 @@ use symphony_types::DataType;
 
 use super::coding::Coding;
 use crate::oip::call::{Answered, CheckedCall};
-use crate::oip::inputs::{self, GivenData, GivenInput, invalid, shorten};
+use crate::oip::inputs::{self, GivenData, GivenInput};
 use crate::oip::outputs::{Content, Encoding, Form, Selection};
 use crate::oip::parameters::{self, InputParameters, OutputParameters, RequestParameters};
+use crate::oip::refusal_text::{invalid, shorten};
 use crate::oip::shared_regions::{Regions, SharedOutput};
 use crate::oip::{InferError, Limits, ModelInfo, Parameter, Timeliness, json_data};
 

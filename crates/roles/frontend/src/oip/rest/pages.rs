@@ -13,7 +13,8 @@ use symphony_types::TensorSpec;
 use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
-use crate::oip::inputs::{input_face, invalid, spec_dims};
+use crate::oip::inputs::input_face;
+use crate::oip::refusal_text::{invalid, spec_dims};
 use crate::oip::{
     Caller, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
     PipelineInfo, PipelineStep, RepositoryError, SLO_PARAMETER, Span, extensions,

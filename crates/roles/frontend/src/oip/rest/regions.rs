@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::infer_handler::read_body;
 use super::{Shared, reply};
-use crate::oip::inputs::invalid;
 use crate::oip::limits::PLAIN_MESSAGE_BYTES_MAX;
+use crate::oip::refusal_text::invalid;
 use crate::oip::shared_regions::{Region, Regions, close};
-use crate::oip::{Caller, InferError, InferenceService, shared_regions};
+use crate::oip::{Caller, InferError, InferenceService, shared_memory_calls};
 
 /// The region in a path; empty in those that mean all.
 #[derive(Deserialize)]
@@ -78,7 +78,7 @@ pub(crate) async fn register<S: InferenceService>(
             invalid(format!("the body is not what this path expects, key, byte_size and perhaps offset: {error}"))
         };
         let RegisterBody { key, offset, byte_size } = serde_json::from_slice(&body).map_err(expected)?;
-        shared_regions::register(&shared.service, caller, region, key, offset, byte_size).await
+        shared_memory_calls::register(&shared.service, caller, region, key, offset, byte_size).await
     };
     answered(registered.await.map(|()| json!({})))
 }

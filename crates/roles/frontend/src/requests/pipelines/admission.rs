@@ -13,11 +13,12 @@ use super::host::{Ended, Host};
 use super::item::ClientInputs;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::live_pipeline::LivePipeline;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferAnswer, InferError, InferRequest, RefusedCall, RequestedDeadline};
 use crate::records::pipeline_memory::StageLog;
-use crate::requests::admission::{AcceptedRequest, RequestKind, time_asked};
-use crate::requests::attempt::AttemptEnd;
+use crate::requests::accepted_request::{AcceptedRequest, RequestKind};
+use crate::requests::admission::time_asked;
+use crate::requests::attempt_end::AttemptEnd;
 use crate::requests::request_guard::RequestGuard;
 use crate::requests::request_table::{Ending, OpenRequest, Payload};
 

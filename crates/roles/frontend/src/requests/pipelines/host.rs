@@ -19,13 +19,13 @@ use super::item::{ClientInputs, Feeds, Item, StageAsk, StageResult};
 use super::stage_request::{Regions, StageAnswer, StageInput, StageRequest, lost};
 use super::tensors::passing;
 use crate::clusters::live_pipeline::LivePipeline;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferError, ModelInfo, Pictures, PipelineAnswer, Receipt, Timeliness};
 use crate::pictures::decoders::{Crops, Memory};
 use crate::records::RequestSpan;
 use crate::records::pipeline_memory::StageNote;
-use crate::requests::admission::{AcceptedRequest, RequestKind};
-use crate::requests::attempt::AttemptEnd;
+use crate::requests::accepted_request::{AcceptedRequest, RequestKind};
+use crate::requests::attempt_end::AttemptEnd;
 use crate::requests::request_table::Ending;
 
 /// What a stage request takes besides tensors: its future and what is known of it.

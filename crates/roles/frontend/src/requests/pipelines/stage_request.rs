@@ -10,13 +10,13 @@ use symphony_pipeline::Lost;
 use symphony_types::{DropReason, FailReason, Nanos, RequestValue};
 
 use crate::clusters::live_pipeline::LivePipeline;
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{InferAnswer, InferError, ModelInfo, Pictures, Receipt, RequestContext, Timeliness};
 use crate::records::RequestSpan;
-use crate::requests::admission::{AcceptedRequest, RequestKind, StagePart};
-use crate::requests::attempt::AttemptEnd;
+use crate::requests::accepted_request::{AcceptedRequest, RequestKind, StagePart};
+use crate::requests::attempt_end::AttemptEnd;
 use crate::requests::cluster_selection::unready_model;
-use crate::requests::pending_input::Input;
+use crate::requests::input::Input;
 use crate::requests::request_guard::RequestGuard;
 use crate::requests::request_table::Ending;
 

@@ -23,7 +23,7 @@ use symphony_types::{
 use super::checked_run::{heed, heed_open};
 use super::host::longest_way;
 use super::stage_request::{StageInput, StageRequest};
-use crate::frontend::Inner;
+use crate::inner::Inner;
 use crate::oip::{
     Caller, InferAnswer, InferError, InferRequest, ModelState, PipelineAnswer, Receipt, RequestContext,
     RequestedDeadline, Timeliness,

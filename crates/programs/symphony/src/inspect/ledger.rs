@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use symphony_frontend::LedgerCounts;
 use symphony_protocol::view::{FrontendView, View};
 
+use super::Shown;
 use super::frontend_page::{self, PageClient};
-use super::get::Shown;
 
 /// A ledger in the format of the console and this tool.
 pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {

@@ -1,4 +1,4 @@
-//! A small cluster for the tests of this folder.
+//! A small cluster for tests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,10 +14,10 @@ use symphony_types::{
 
 use super::sample::{FrontendCounts, ModelCounts, Sample};
 
-pub(super) const GPU: GpuId = GpuId::new(4);
+pub(crate) const GPU: GpuId = GpuId::new(4);
 
 /// A frontend's counters of model `m`, with four items per batch.
-pub(super) fn counted(received: u64, in_time: u64, late: u64, dropped: u64, failed: u64) -> ModelCounts {
+pub(crate) fn counted(received: u64, in_time: u64, late: u64, dropped: u64, failed: u64) -> ModelCounts {
     let executed_items = in_time + late;
     let executed_batches = executed_items as f64 / 4.0;
     let mut latency_counts = vec![0; REQUEST_SECONDS.len() + 1];
@@ -91,7 +91,7 @@ pub(crate) fn view() -> View {
 }
 
 /// Two GPUs of kind `a100` and nine of `t4`; with a budget, what they cost of it.
-pub(super) fn advice(budget_per_hour: Option<f64>) -> AdviceView {
+pub(crate) fn advice(budget_per_hour: Option<f64>) -> AdviceView {
     let kind = |kind: &str, target, price_per_hour| KindAdviceView {
         kind: kind.to_owned(),
         target,

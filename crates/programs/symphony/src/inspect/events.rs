@@ -7,7 +7,7 @@ use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::{EventView, OperationView, View};
 use time::OffsetDateTime;
 
-use super::get::Shown;
+use super::Shown;
 
 /// Events of a cluster, as a table and as JSON.
 pub(crate) fn show(view: &View) -> Shown {

@@ -11,12 +11,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
+use crate::engine::CompletionHandler as _;
 use crate::error::{Broken, RdmaError};
 use crate::flow::Flow;
 use crate::purpose::{Purpose, RECEIVE_BUFFERS, SEND_BUFFERS};
 use crate::segment::{SEGMENT_HEADER_BYTES, Segment, SegmentKind};
-use crate::session::{Session, lock};
 use crate::verbs::{Arena, Device, Piece};
+
+use super::{Session, lock};
 
 /// Send buffers reserved for segments without data.
 const SEND_BUFFERS_KEPT: usize = 2;
@@ -279,7 +281,6 @@ impl Session {
     }
 
     /// The peer is known to be gone. If it had ended its stream, data for it may still be read.
-    /// be read.
     fn gone(&self) {
         if !lock(&self.stream).end_came {
             self.fail(Broken::Gone);

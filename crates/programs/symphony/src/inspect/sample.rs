@@ -11,8 +11,8 @@ use symphony_telemetry::buckets::REQUEST_SECONDS;
 use symphony_transport::ControlClient;
 use symphony_types::{BootId, FrontendId};
 
+use super::frontend_page::{self, PageClient};
 use crate::cli::{ClusterArgs, PublicArgs};
-use crate::tools::frontend_page::{self, PageClient};
 
 /// The timeout for finding a replica that answers: a longer silence is shown on the screen.
 const LOOK_WITHIN: Duration = Duration::from_secs(2);
