@@ -63,10 +63,13 @@ pub(crate) struct Me {
     pub(crate) note: Option<String>,
 }
 
+/// The last hour of the models, or of one.
+type History = Box<dyn Fn(Option<&str>) -> Value + Send + Sync>;
+
 /// What a frontend knows of its own requests: it needs no key to ask itself.
 pub(crate) struct Own {
     /// Its last hour, as its `/api/history` shows it.
-    pub(crate) history: Box<dyn Fn(Option<&str>) -> Value + Send + Sync>,
+    pub(crate) history: History,
     /// What became of a request for a pipeline, as its `/api/explain` shows it.
     pub(crate) explain: Box<dyn Fn(RequestId) -> Value + Send + Sync>,
 }

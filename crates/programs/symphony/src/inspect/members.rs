@@ -30,7 +30,7 @@ pub(crate) fn silent_s(member: &GroupMemberView) -> Option<u64> {
 }
 
 /// A replica's part in the control group, how far it has applied the log, and what keeps it from following, in words.
-pub(crate) fn standing(member: &GroupMemberView) -> String {
+pub(crate) fn log_progress(member: &GroupMemberView) -> String {
     let GroupMemberView { role, applied_index, lag, .. } = member;
     let told = format!("{}, applied {applied_index}, ", role.label());
     let entries = if *lag == 1 { "entry" } else { "entries" };
@@ -64,7 +64,7 @@ pub(crate) fn show(view: &View) -> Shown {
         let (group, applied, lag) =
             (member.map(|m| m.role.label()), member.map(|m| m.applied_index), member.map(|m| m.lag));
         let mut note = match member {
-            Some(m) => format!("{}; ", standing(m)),
+            Some(m) => format!("{}; ", log_progress(m)),
             None if control_leader => "leads the control group; ".to_owned(),
             None => String::new(),
         };

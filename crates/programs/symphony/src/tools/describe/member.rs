@@ -6,7 +6,7 @@ use symphony_types::{BackendId, FrontendId, Member, NodeId};
 use super::{Description, elements, requests, value};
 use crate::cli::What;
 use crate::inspect::gpus::gpu_state;
-use crate::inspect::members::{presence, standing};
+use crate::inspect::members::{presence, log_progress};
 use crate::inspect::sample::Sample;
 use crate::inspect::subcluster_name;
 use crate::near::unknown;
@@ -48,7 +48,7 @@ fn page(kind: &str, name: &str, facts: Vec<(&'static str, String)>, lists: Vec<(
 
 fn scheduler(view: &View, id: NodeId) -> Page {
     let node = view.nodes.get(&id)?;
-    let group = view.group.get(&id).map(standing);
+    let group = view.group.get(&id).map(log_progress);
     let led = view.subclusters.values().filter(|own| own.leader.is_some_and(|(leader, _)| leader == id));
     let led: Vec<_> = led.map(|own| format!("{}, token {}", own.name, own.token)).collect();
     let stands_by = view.subclusters.values().filter(|own| own.standbys.contains(&id));
