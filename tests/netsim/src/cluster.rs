@@ -55,7 +55,7 @@ pub(crate) struct Observed {
 pub(crate) struct Ledger {
     pub(crate) asked: u64,
     pub(crate) answered: u64,
-    /// Results of requests that had one.
+    /// Results of requests that had one, or had ended without: too late, or a stage request that was taken back.
     pub(crate) again: u64,
     /// Not answered by their deadline.
     pub(crate) dropped: u64,

@@ -109,7 +109,8 @@ async fn a_page_that_has_its_own_name_lead_here_gets_no_answer_without_a_key() {
     let open = serving(surface()).await;
     let of_host = serving(surface().with_guard(PageGuard::this_host())).await;
     let by_key = serving(surface().with_guard(PageGuard::new(false, |_| Ok(())))).await;
-    for path in ["/", "/console.js", "/api/view", "/api/history", "/api/console", "/api/console/gpus"] {
+    let explain = "/api/explain?request=f1/2/3";
+    for path in ["/", "/console.js", "/api/view", "/api/history", explain, "/api/console", "/api/console/gpus"] {
         for port in [open, of_host] {
             let (head, body) = get_from("evil.example:8002", port, path).await;
             assert!(head.starts_with("HTTP/1.1 403") && body.contains("foreign_host"), "{path}: {head} {body}");

@@ -49,7 +49,7 @@ pub(crate) async fn of_pipeline<F: Future<Output = anyhow::Result<Option<Pipelin
     ask: impl FnOnce(FrontendView) -> F,
 ) -> Result<Option<PipelineExplanation>, (String, String)> {
     let Some(frontend) = view.frontends.get(&id.frontend).filter(|frontend| frontend.boot == id.boot) else {
-        return Ok(None);
+        return Err((format!("frontend {}", id.frontend), "it has ended, or begun anew and forgotten".to_owned()));
     };
     let name = format!("frontend {}", frontend.name);
     ask(frontend.clone()).await.map_err(|error| (name, format!("{error:#}")))
@@ -62,10 +62,24 @@ pub(crate) fn unknown(what: &str, silent: &Silent) -> String {
          last 262144 requests in batches and 32768 drops; a new leader begins with nothing)"
     );
     if what.starts_with("request") {
-        message.push_str(", nor does its frontend as a pipeline's (it keeps its last 65536 with their stage requests)");
+        message
+            .push_str(", nor does its frontend as a pipeline's (it keeps the last 65536, stage requests among them)");
     }
     for (addr, error) in silent {
         message.push_str(&format!("; {addr} did not answer: {error}"));
     }
     message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_frontend_that_is_gone_is_named_and_not_said_to_have_forgotten() {
+        let id = RequestId::default();
+        let asked = of_pipeline(&View::default(), id, |_| async { Ok(None) }).await;
+        let said = unknown(&format!("request {id}"), &vec![asked.unwrap_err()]);
+        assert!(said.contains(&format!("; frontend {} did not answer: it has ended", id.frontend)), "{said}");
+    }
 }
