@@ -75,10 +75,13 @@ impl Progress {
         now.saturating_duration_since(heard)
     }
 
-    /// For how long a replica has not come to where this one was, which has led since then; none if it is not late.
+    /// For how long a replica has not come to where this one was, which has led since then; none if it is not late, or
+    /// not heard: then nobody knows.
     pub(crate) fn stuck(&self, now: Instant, node: NodeId, leads_since: Instant) -> Option<Duration> {
-        let (_, since, is_late) = self.nodes.get(&node)?.owes?;
-        is_late.then(|| now.saturating_duration_since(since.max(leads_since)))
+        let known = self.nodes.get(&node)?;
+        let (_, since, is_late) = known.owes?;
+        let is_heard = now.saturating_duration_since(known.heard) <= APPLIES_WITHIN;
+        (is_late && is_heard).then(|| now.saturating_duration_since(since.max(leads_since)))
     }
 
     /// How far a replica has applied the log; 0 if unknown.
@@ -127,6 +130,7 @@ mod tests {
         assert!(!progress.record(at(2_100), (node, BootId::new(1)), 7, 40));
         assert_eq!(progress.stuck(at(3_500), node, at(0)), Some(ms(3_500)), "it moves, and is not at 9");
         assert_eq!(progress.stuck(at(3_500), node, at(3_000)), Some(ms(500)));
+        assert_eq!(progress.stuck(at(4_101), node, at(0)), None, "it is not heard any more");
         assert_eq!(progress.silent(at(15_100), node, at(0)), ms(13_000));
         assert_eq!(progress.silent(at(15_100), node, at(10_100)), ms(5_000));
         assert!(progress.record(at(15_200), (node, BootId::new(1)), 40, 40));
