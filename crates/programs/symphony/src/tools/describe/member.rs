@@ -6,7 +6,7 @@ use symphony_types::{BackendId, FrontendId, Member, NodeId};
 use super::{Description, elements, requests, value};
 use crate::cli::What;
 use crate::inspect::gpus::gpu_state;
-use crate::inspect::members::{presence, log_progress};
+use crate::inspect::members::{log_progress, presence};
 use crate::inspect::sample::Sample;
 use crate::inspect::subcluster_name;
 use crate::near::unknown;
