@@ -4,6 +4,7 @@
 
 program=${BINARY:-$ROOT/target/release/symphony}
 [[ -x $program ]] || stop 2 "$program is missing; run \`make build\`, or name another one with BINARY"
+"$program" paper list >/dev/null || stop 2 "$program is not whole; run \`make build\`, or name another one with BINARY"
 version=$("$program" --version | awk '{ print $2 }')
 case $(uname -m) in
 x86_64) machine=amd64 ;;

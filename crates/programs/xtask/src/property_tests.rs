@@ -20,8 +20,7 @@ pub(crate) fn search(first: Option<u64>, rounds: u64) -> Result<bool> {
     let (packages, names) = found(&Metadata::of_workspace()?)?;
     ensure!(!names.is_empty(), "there are no property tests");
     let first = first.map_or_else(seed_of_the_clock, Ok)?;
-    let begin: &[&str] =
-        if nextest_installed() { &["nextest", "run"] } else { &["test", "--lib", "--bins", "--tests"] };
+    let begin: &[&str] = if nextest_installed() { &["nextest", "run", "--tests"] } else { &["test", "--tests"] };
     let mut args = begin.to_vec();
     args.extend(packages.iter().flat_map(|package| ["--package", package]));
     args.extend(["--locked", "--no-fail-fast", "--"]);
