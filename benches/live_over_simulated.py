@@ -2,7 +2,7 @@
 """Simulator and live side by side: the same models, GPUs and rates in virtual time and as processes on loopback.
 
 usage: benches/live_over_simulated.py target/release/symphony [--case table4] [--case zoo] [--policy auto] [--seconds 30] [--csv FILE] [--out FILE] [--figures FILE --machine NAME]
-       benches/live_over_simulated.py target/release/examples/policy --case table4 --policy edf
+       cargo build --release --locked -p symphony --example policy && benches/live_over_simulated.py target/release/examples/policy --case table4 --policy edf
 
 Cases are scenarios: ResNet-50 on 8 GPUs (Table 4), 35 models on 64 GPUs (the zoo of Figure 6), Poisson, policy `auto` unless another one is named. For each the simulator
 finds the goodput; then a scheduler, a frontend, a backend with as many emulated GPUs, and a client over gRPC are offered shares of it.

@@ -121,9 +121,4 @@ mod tests {
         assert_eq!(serde_json::to_value(rows(&figures, &origin)).unwrap(), expected);
         assert_eq!(at_most(2.44, 1, 2.0), "**2.4**");
     }
-
-    #[test]
-    fn nothing_is_asked_for_and_nothing_written() {
-        Measured::default().write(&(), &[]).unwrap();
-    }
 }
