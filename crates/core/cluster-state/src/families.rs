@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::ModelSource;
 use symphony_types::{BackendId, BootId, CutDigest, Level, ModelId, SubclusterId};
 
@@ -11,16 +10,7 @@ use crate::effect::Effect;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::ClusterState;
-
-/// Where a model can be cut, and what it shares.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trunk {
-    /// What it computes up to each cut point, the shallowest first: those that every backend found which reported on
-    /// it. Empty if it has to be served whole.
-    pub cuts: Vec<CutDigest>,
-    /// The one of them up to which it shares its trunk. Its family is all models of its sub-cluster with the same.
-    pub shared: Option<CutDigest>,
-}
+use crate::trunk::Trunk;
 
 impl ClusterState {
     /// The trunks of models on which a backend has reported.

@@ -22,6 +22,7 @@ mod invariants;
 mod lead_report;
 mod leader_choice;
 mod limits;
+mod loaded_pipeline;
 mod models;
 mod moves;
 mod nodes;
@@ -37,6 +38,7 @@ mod state;
 mod subcluster_policy;
 mod traffic;
 mod traffic_split;
+mod trunk;
 mod validate;
 
 pub use apply::Applied;
@@ -47,13 +49,12 @@ pub use epoch_plan::{
     BackendMove, EpochPlan, LeftAlone, ModelMove, MoveCost, MoveProgress, Moved, PlanProposal, PlanStatus, PlannedMove,
     WantedMove,
 };
-pub use families::Trunk;
 pub use handover::LeadTransfer;
 pub use invariants::{Violation, check, check_step};
 pub use lead_report::{CEDE_WITHIN, LeadReport, LeadReportAction, LeadReportInput, LeadReporter};
 pub use limits::*;
+pub use loaded_pipeline::LoadedPipeline;
 pub use operation::{Action, NewReplica, Operation};
-pub use pipelines::LoadedPipeline;
 pub use refusal::Refusal;
 pub use reply::{Outcome, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
@@ -65,3 +66,4 @@ pub use subcluster_policy::{FailedPolicy, POLICY_OF_MODELS, PolicyFailure, Subcl
 pub use symphony_replicated::envelope::version_of;
 pub use symphony_replicated::{CodecError, Fnv1a, InvalidField, KeptOperation, KindProfile, ModelSource, ModelSpec};
 pub use traffic_split::{Shadow, Traffic};
+pub use trunk::Trunk;

@@ -5,27 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rkyv::{Archive, Deserialize, Serialize};
 use symphony_pipeline::{CommittedSplit, DeclaredStage, EDGES_MAX, PipelineDeclaration, StageModel};
 use symphony_replicated::{InvalidField, ModelSpec};
 use symphony_types::{Epoch, Level, VersionedName};
 
 use crate::effect::Effect;
 use crate::limits::{PIPELINE_BYTES_TOTAL_MAX, PIPELINES_MAX};
+use crate::loaded_pipeline::LoadedPipeline;
 use crate::refusal::Refusal;
 use crate::reply::{Outcome, Reply};
 use crate::state::ClusterState;
-
-/// A pipeline of the cluster.
-#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-pub struct LoadedPipeline {
-    /// What it is.
-    pub declaration: PipelineDeclaration,
-    /// The epoch in which this version was loaded.
-    pub epoch: Epoch,
-    /// By which budgets it runs; none before the epoch loop has found any.
-    pub split: Option<CommittedSplit>,
-}
 
 /// Validates a split without the state.
 pub(crate) fn check_split(split: &CommittedSplit) -> Result<(), InvalidField> {

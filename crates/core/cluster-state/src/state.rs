@@ -6,11 +6,11 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::{BackendId, BootId, Duty, Epoch, FrontendId, GpuId, Level, ModelId, NodeId, SubclusterId, Token};
 
 use crate::epoch_plan::{BackendMove, EpochPlan, ModelMove};
-use crate::families::Trunk;
-use crate::pipelines::LoadedPipeline;
+use crate::loaded_pipeline::LoadedPipeline;
 use crate::reply::Outcome;
 use crate::subcluster_policy::SubclusterPolicy;
 use crate::traffic_split::Traffic;
+use crate::trunk::Trunk;
 use symphony_replicated::ModelSpec;
 use symphony_replicated::operation_book::KeptOperation;
 

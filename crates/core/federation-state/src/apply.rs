@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::command::{Cause, Command, LogEntry};
+use crate::command::{Command, LogEntry};
 use crate::limits::{CLUSTERS_MAX, EVENTS_MAX, REPLICAS_MAX};
 use crate::moves::call_off;
 use crate::refusal::{Outcome, Refusal, Reply};
-use crate::state::{Cluster, Event, FederationState, KindCapacity, Progress};
+use crate::state::{Cause, Cluster, Event, FederationState, KindCapacity, Progress};
 
 impl FederationState {
     /// Applies log entry `index`. The result depends only on the state, the index and the entry. Debug builds assert

@@ -9,8 +9,7 @@ use symphony_replicated::{ModelSpec, command_bytes_max};
 use symphony_types::OperationId;
 
 use crate::limits::COMMAND_BYTES_MAX;
-use crate::refusal::Refusal;
-use crate::state::KindCapacity;
+use crate::state::{Cause, KindCapacity};
 
 /// One log entry. It is validated completely when it is applied, even if the proposer did so before.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
@@ -104,32 +103,6 @@ pub struct HomeMove {
     pub subcluster: String,
 }
 
-/// The reason for moves.
-#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
-    /// The model had no home.
-    Place,
-    /// Its home does not answer.
-    Loss,
-    /// An operator requested it.
-    Operator,
-    /// Another distribution of the models is more even.
-    Balance,
-}
-
-impl Cause {
-    /// The stable label.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
-        match self {
-            Self::Place => "place",
-            Self::Loss => "loss",
-            Self::Operator => "operator",
-            Self::Balance => "balance",
-        }
-    }
-}
-
 /// An operator's command. It is executed once, however often it is in the log.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
@@ -191,8 +164,8 @@ impl fmt::Display for Action {
 pub type LogEntry = symphony_replicated::LogEntry<Command>;
 
 impl Enveloped for Command {
-    const MAGIC: &'static str = crate::snapshot::MAGIC;
-    const VERSION: u16 = crate::snapshot::VERSION;
+    const MAGIC: &'static str = crate::format::MAGIC;
+    const VERSION: u16 = crate::format::VERSION;
     const KIND: u16 = 1;
     const WHAT: &'static str = "federation command";
     const BYTES_MAX: usize = command_bytes_max(COMMAND_BYTES_MAX);
@@ -213,15 +186,6 @@ impl Command {
     /// If the bytes are anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, CodecError> {
         envelope::decode(bytes)
-    }
-
-    /// Validates a command before it enters the log: everything that needs no state, and limits that earlier releases
-    /// did not have.
-    ///
-    /// # Errors
-    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
-    pub fn validate(&self) -> Result<(), Refusal> {
-        Ok(crate::validate::new_command(self)?)
     }
 
     /// The stable label of the kind of command, for logs and metrics.

@@ -142,8 +142,7 @@ pub fn check_step(before: &FederationState, after: &FederationState) -> Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::Cause;
-    use crate::state::{Cluster, Home, Move, PlannedMove};
+    use crate::state::{Cause, Cluster, Home, Move, PlannedMove};
 
     fn cluster() -> Cluster {
         Cluster { control: vec!["c:1".into()], kinds: Default::default(), reachable: true, since: 1 }

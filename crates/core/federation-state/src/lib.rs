@@ -6,6 +6,7 @@
 
 mod apply;
 mod command;
+mod format;
 mod invariants;
 mod limits;
 mod moves;
@@ -17,11 +18,11 @@ mod snapshot;
 mod state;
 mod validate;
 
-pub use command::{Action, Cause, Command, HomeMove, LogEntry, Operation};
+pub use command::{Action, Command, HomeMove, LogEntry, Operation};
 pub use invariants::{Violation, check, check_step};
 pub use limits::*;
 pub use refusal::{Outcome, Refusal, Reply, decode_outcome, encode_outcome};
 pub use snapshot::RestoreError;
 pub use state::{
-    Cluster, Event, FederatedPlan, FederationState, Home, KindCapacity, Model, Move, PlannedMove, Progress,
+    Cause, Cluster, Event, FederatedPlan, FederationState, Home, KindCapacity, Model, Move, PlannedMove, Progress,
 };

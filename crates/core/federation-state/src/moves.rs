@@ -1,9 +1,9 @@
 //! Moves of models between clusters: make before break.
 
-use crate::command::{Cause, HomeMove};
+use crate::command::HomeMove;
 use crate::limits::{LEFTOVERS_TOTAL_MAX, MOVES_AT_ONCE_MAX};
 use crate::refusal::Refusal;
-use crate::state::{FederationState, Home, Model, Move, PlannedMove, Progress};
+use crate::state::{Cause, FederationState, Home, Model, Move, PlannedMove, Progress};
 
 impl FederationState {
     /// Begins those moves that can begin; if none can, refuses with the reason of the first.

@@ -1,8 +1,7 @@
 //! Moves that began together, and their progress, which operators see as plans.
 
-use crate::command::Cause;
 use crate::limits::PLANS_KEPT;
-use crate::state::{FederatedPlan, FederationState, PlannedMove, Progress};
+use crate::state::{Cause, FederatedPlan, FederationState, PlannedMove, Progress};
 
 impl FederationState {
     /// Records the moves that begin with this entry.

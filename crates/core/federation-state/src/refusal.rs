@@ -105,8 +105,8 @@ pub enum Refusal {
 struct Envelope(Outcome);
 
 impl Enveloped for Envelope {
-    const MAGIC: &'static str = crate::snapshot::MAGIC;
-    const VERSION: u16 = crate::snapshot::VERSION;
+    const MAGIC: &'static str = crate::format::MAGIC;
+    const VERSION: u16 = crate::format::VERSION;
     const KIND: u16 = 2;
     const WHAT: &'static str = "federation answer";
     const BYTES_MAX: usize = OUTCOME_BYTES_MAX;

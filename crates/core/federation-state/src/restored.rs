@@ -1,7 +1,7 @@
 //! The state with which a federation's group begins that is founded anew (ADR 42).
 
+use crate::format::MAGIC;
 use crate::invariants::{self, Violation};
-use crate::snapshot::MAGIC;
 use crate::state::{FederationState, Progress};
 
 impl FederationState {

@@ -3,15 +3,10 @@
 use symphony_replicated::Fnv1a;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
+use crate::format::{MAGIC, VERSION};
 use crate::invariants::{self, Violation};
 use crate::limits::SNAPSHOT_BYTES_MAX;
 use crate::state::FederationState;
-
-/// Magic bytes of this crate's encodings.
-pub(crate) const MAGIC: &str = "SYFS";
-
-/// Incremented whenever the format of a command, a reply or the state changes.
-pub(crate) const VERSION: u16 = 5;
 
 /// Why bytes are not a state.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,6 @@ use rkyv::{Archive, Deserialize, Serialize};
 use symphony_replicated::{KeptOperation, ModelSpec};
 use symphony_types::OperationId;
 
-use crate::command::Cause;
 use crate::refusal::Outcome;
 
 /// Clusters, models, and the home of each model.
@@ -91,6 +90,32 @@ pub struct Move {
     pub since: u64,
     /// The reason.
     pub cause: Cause,
+}
+
+/// The reason for moves.
+#[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The model had no home.
+    Place,
+    /// Its home does not answer.
+    Loss,
+    /// An operator requested it.
+    Operator,
+    /// Another distribution of the models is more even.
+    Balance,
+}
+
+impl Cause {
+    /// The stable label.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Place => "place",
+            Self::Loss => "loss",
+            Self::Operator => "operator",
+            Self::Balance => "balance",
+        }
+    }
 }
 
 /// Moves that began together. For display only; no decision reads it.

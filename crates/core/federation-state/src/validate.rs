@@ -5,6 +5,18 @@ use symphony_replicated::{ADDRESS_BYTES_MAX, InvalidField};
 
 use crate::command::{Action, Command, HomeMove, Operation};
 use crate::limits::{CONTROLS_MAX, KINDS_MAX, MOVES_PER_COMMAND_MAX, REASON_BYTES_MAX, WANTED_MRPS_MAX};
+use crate::refusal::Refusal;
+
+impl Command {
+    /// Validates a command before it enters the log: everything that needs no state, and limits that earlier releases
+    /// did not have.
+    ///
+    /// # Errors
+    /// [`Refusal::Invalid`] with the field, what was found and what was expected.
+    pub fn validate(&self) -> Result<(), Refusal> {
+        Ok(new_command(self)?)
+    }
+}
 
 pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
     match command {
@@ -31,7 +43,7 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
 }
 
 /// Checks only for commands that are not yet in the log, as in a cluster.
-pub(crate) fn new_command(new: &Command) -> Result<(), InvalidField> {
+fn new_command(new: &Command) -> Result<(), InvalidField> {
     command(new)?;
     match new {
         Command::Operate(Operation { action: Action::LoadModel { spec, .. }, .. }) => spec.validate_new(),

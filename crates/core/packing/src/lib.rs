@@ -12,8 +12,9 @@ mod slots;
 mod squishy;
 
 pub use fit::fit_nodes;
+pub use load::nodes_at_most;
 pub use node::{PackedNode, PackedSession};
 pub use oblivious::batch_oblivious;
 pub use repack::{RepackedNode, moves, repack};
-pub use session::{NODES_MAX, SESSIONS_MAX, Session, nodes_at_most};
+pub use session::{NODES_MAX, SESSIONS_MAX, Session};
 pub use squishy::squishy_bin_packing;

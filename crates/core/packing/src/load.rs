@@ -71,6 +71,16 @@ impl Residue {
     }
 }
 
+/// How many nodes sessions need if none shares any; a packing has no more. Takes time by sessions, not by nodes.
+#[must_use]
+pub fn nodes_at_most(sessions: &[Session<'_>]) -> f64 {
+    let alone = |session: &Session<'_>| {
+        let load = Load::of(0, session);
+        load.whole as f64 + f64::from(u8::from(load.residue.is_some()))
+    };
+    sessions.iter().map(alone).sum()
+}
+
 /// B: the largest batch that runs twice within the SLO; a single item if none does.
 fn saturating_batch(session: &Session<'_>) -> u32 {
     let profile = session.profile;

@@ -2,8 +2,6 @@
 
 use symphony_types::{LatencyProfile, Nanos};
 
-use crate::load::Load;
-
 /// The most sessions of a packing from outside: repacking compares each with each node, seconds at this size.
 pub const SESSIONS_MAX: usize = 2000;
 /// The most nodes of a packing from outside: 10 MB of them. A rate that needs more is most likely in the wrong unit.
@@ -18,14 +16,4 @@ pub struct Session<'a> {
     pub slo: Nanos,
     /// R: items per second.
     pub rate_per_second: f64,
-}
-
-/// How many nodes sessions need if none shares any; a packing has no more. Takes time by sessions, not by nodes.
-#[must_use]
-pub fn nodes_at_most(sessions: &[Session<'_>]) -> f64 {
-    let alone = |session: &Session<'_>| {
-        let load = Load::of(0, session);
-        load.whole as f64 + f64::from(u8::from(load.residue.is_some()))
-    };
-    sessions.iter().map(alone).sum()
 }

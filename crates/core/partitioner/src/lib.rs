@@ -11,6 +11,7 @@ mod anneal;
 mod arrange;
 mod balance;
 mod change;
+mod divided_plan;
 mod dynamic_max;
 mod every;
 mod exchange;

@@ -105,3 +105,19 @@ pub enum ShedChoice {
 impl ShedChoice {
     pub(crate) const WORDS: WordTable<Self, 2> = [("none", Self::None), ("proportional", Self::Proportional)];
 }
+
+/// Appended to a value that only a scenario may have.
+pub(crate) const SIMULATED: &str = ", a choice for experiments: it runs in `symphony sim` only";
+
+/// A trigger that clusters refuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResearchTrigger {
+    /// `"latest"`: at the end of the window.
+    Latest,
+    /// `"beta_lambda"`: once the batch has β·λ items, else at frontrun.
+    BetaLambda,
+}
+
+impl ResearchTrigger {
+    pub(crate) const WORDS: WordTable<Self, 2> = [("latest", Self::Latest), ("beta_lambda", Self::BetaLambda)];
+}

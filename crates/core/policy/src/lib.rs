@@ -6,6 +6,7 @@
 mod auto_rule;
 mod choices;
 mod error;
+mod keys;
 mod model_policy;
 mod options;
 mod policy_spec;
@@ -15,12 +16,12 @@ mod text;
 mod unmerged_policy;
 
 pub use auto_rule::AutoRule;
-pub use choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice};
+pub use choices::{DropRule, ModelPolicyName, ResearchTrigger, ShedChoice, TriggerChoice};
 pub use error::{PolicyError, Refused};
 pub use model_policy::ModelPolicy;
 pub use options::{PolicyOptions, RegisteredPolicy, is_policy_name};
 pub use policy_spec::{POLICY_NAMES, PolicySpec};
-pub use research::{GpuChoice, ReadyOrder, ResearchChoices, ResearchTrigger, SimulatedPolicy};
+pub use research::{GpuChoice, ReadyOrder, ResearchChoices, SimulatedPolicy};
 pub use shares::{SloShare, TargetShare};
 pub use text::{POLICY_TEXT_BYTES_MAX, PolicyText};
 pub use unmerged_policy::UnmergedPolicy;

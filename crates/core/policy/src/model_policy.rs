@@ -1,13 +1,15 @@
 //! The validated policy of one model: choices by name, independent of their implementation.
 
 use std::fmt;
+use std::str::FromStr;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-use crate::choices::{DropRule, ModelPolicyName, ShedChoice, TriggerChoice, parse_word, word_of};
+use crate::choices::{
+    DropRule, ModelPolicyName, ResearchTrigger, SIMULATED, ShedChoice, TriggerChoice, parse_word, word_of,
+};
 use crate::error::{PolicyError, Refused};
-use crate::policy_spec::{SPAN_MAX, SPANS, only, refuse, span, write};
-use crate::research::{ResearchTrigger, SIMULATED};
+use crate::keys::{SPAN_MAX, SPANS, chosen_word, only, refuse, span, write};
 use crate::shares::{SloShare, TargetShare};
 use crate::text::{DropText, PolicyTable, PolicyText, TriggerText};
 
@@ -197,13 +199,21 @@ fn check_drop(drop: DropRule) -> Result<(), Refused> {
     }
 }
 
-pub(crate) fn chosen_word<T: Copy>(
-    below: &'static str,
-    expected: &'static str,
-    words: &[(&'static str, T)],
-    got: &str,
-) -> Result<T, Refused> {
-    parse_word(words, got).map_or_else(|| refuse(below, expected, format!("\"{got}\"")), Ok)
+impl FromStr for ModelPolicy {
+    type Err = PolicyError;
+
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        PolicyText::from_str(text)?.try_into()
+    }
+}
+
+/// Cluster-wide policies are rejected.
+impl TryFrom<PolicyText> for ModelPolicy {
+    type Error = PolicyError;
+
+    fn try_from(text: PolicyText) -> Result<Self, PolicyError> {
+        text.parse_model().map_err(PolicyError::Value)
+    }
 }
 
 /// The canonical text: the name alone if all choices are its defaults, otherwise a table.

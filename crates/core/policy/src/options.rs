@@ -111,7 +111,7 @@ impl PolicyOptions {
 impl fmt::Display for RegisteredPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let said: Vec<_> = self.options.0.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-        crate::policy_spec::write(f, &self.name, &said)
+        crate::keys::write(f, &self.name, &said)
     }
 }
 

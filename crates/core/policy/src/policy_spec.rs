@@ -1,13 +1,14 @@
 //! All policies: those of single models, and those that decide for a whole cluster.
 
-use std::borrow::Cow;
 use std::fmt;
+use std::str::FromStr;
 
 use symphony_types::Nanos;
 use toml::Value;
 
 use crate::choices::{ModelPolicyName, parse_word};
 use crate::error::{PolicyError, Refused};
+use crate::keys::{only, refuse, span, write};
 use crate::model_policy::ModelPolicy;
 use crate::options::{PolicyOptions, RegisteredPolicy};
 use crate::research::SimulatedPolicy;
@@ -57,9 +58,6 @@ pub const POLICY_NAMES: [&str; 12] = [
     "drs",
     "clkwrk",
 ];
-/// The longest time that a policy may contain.
-pub(crate) const SPAN_MAX: Nanos = Nanos::from_millis(1_000_000_000);
-pub(crate) const SPANS: &str = "milliseconds, 0 to 1e9";
 const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
 /// Look-ahead and margin of policy `clockwork`: half of the published look-ahead and the whole of the published margin,
 /// which together reproduce what the Symphony paper measured in its Table 4.
@@ -215,44 +213,13 @@ impl PolicySpec {
     }
 }
 
-/// Rejects keys that the policy does not have.
-pub(crate) fn only(table: &PolicyTable, known: &[&str], expected: &'static str) -> Result<(), Refused> {
-    let given = [
-        (".trigger", table.trigger.is_some()),
-        (".drop", table.drop.is_some()),
-        (".ready_order", table.ready_order.is_some()),
-        (".gpu_choice", table.gpu_choice.is_some()),
-        (".shed", table.shed.is_some()),
-        (".share", table.share.is_some()),
-        (".commit_ms", table.commit_ms.is_some()),
-        (".early_ms", table.early_ms.is_some()),
-        (".frontends", table.frontends.is_some()),
-        (".preempt_factor", table.preempt_factor.is_some()),
-        (".threshold", table.threshold.is_some()),
-        (".learn", table.learn.is_some()),
-    ];
-    if let Some((key, _)) = given.into_iter().find(|(key, given)| *given && !known.contains(key)) {
-        return refuse(key, expected, "a key of another policy".to_owned());
-    }
-    match table.unknown.keys().next() {
-        Some(key) => refuse(format!(".{key}"), expected, "a key that no policy has".to_owned()),
-        None => Ok(()),
-    }
-}
+/// Without policies that a program adds: see [`PolicySpec::parse_among`].
+impl FromStr for PolicySpec {
+    type Err = PolicyError;
 
-pub(crate) fn span(key: &'static str, ms: f64) -> Result<Nanos, Refused> {
-    if (0.0..=SPAN_MAX.as_millis_f64()).contains(&ms) {
-        return Ok(Nanos::from_millis_f64(ms));
+    fn from_str(text: &str) -> Result<Self, PolicyError> {
+        PolicyText::from_str(text)?.parse().map_err(PolicyError::Value)
     }
-    refuse(key, SPANS, ms.to_string())
-}
-
-pub(crate) fn refuse<T>(
-    below: impl Into<Cow<'static, str>>,
-    expected: impl Into<Cow<'static, str>>,
-    got: String,
-) -> Result<T, Refused> {
-    Err(Refused { below: below.into(), expected: expected.into(), got })
 }
 
 /// The canonical text: the name alone if all options are its defaults, otherwise a table.
@@ -284,9 +251,4 @@ impl fmt::Display for PolicySpec {
         };
         write(f, name, &said)
     }
-}
-
-/// The name alone, or a table with the differing options.
-pub(crate) fn write(f: &mut fmt::Formatter<'_>, name: &str, said: &[String]) -> fmt::Result {
-    if said.is_empty() { f.write_str(name) } else { write!(f, "{{ name = \"{name}\", {} }}", said.join(", ")) }
 }

@@ -2,31 +2,16 @@
 
 use std::fmt;
 
-use crate::choices::{ModelPolicyName, WordTable, parse_word, word_of};
+use crate::choices::{ModelPolicyName, ResearchTrigger, WordTable, parse_word, word_of};
 use crate::error::Refused;
-use crate::model_policy::{ModelPolicy, chosen_word};
-use crate::policy_spec::{only, write};
+use crate::keys::{chosen_word, only, write};
+use crate::model_policy::ModelPolicy;
 use crate::text::{PolicyTable, TriggerText};
 
 const TRIGGERS: &str = "one of \"eager\", \"frontrun\", \"adaptive\", \"latest\", \"beta_lambda\", { timeout_ms = x }";
 const READY_ORDERS: &str = "one of \"latest\", \"frontrun\", \"start\", \"deadline\"";
 const GPU_CHOICES: &str = "one of \"lowest_id\", \"earliest_free\"";
 const KEYS: &str = "only trigger, drop, ready_order, gpu_choice and shed (and share for policy \"timeout\")";
-/// Appended to a value that only a scenario may have.
-pub(crate) const SIMULATED: &str = ", a choice for experiments: it runs in `symphony sim` only";
-
-/// A trigger that clusters refuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResearchTrigger {
-    /// `"latest"`: at the end of the window.
-    Latest,
-    /// `"beta_lambda"`: once the batch has β·λ items, else at frontrun.
-    BetaLambda,
-}
-
-impl ResearchTrigger {
-    pub(crate) const WORDS: WordTable<Self, 2> = [("latest", Self::Latest), ("beta_lambda", Self::BetaLambda)];
-}
 
 /// A batch's key in the ready set; the smallest gets the next GPU. Models with different orders share the ready set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -11,8 +11,6 @@ use toml::Value;
 
 use crate::choices::ModelPolicyName;
 use crate::error::PolicyError;
-use crate::model_policy::ModelPolicy;
-use crate::policy_spec::PolicySpec;
 
 /// The longest text of a policy in bytes: three times the longest formatted one.
 pub const POLICY_TEXT_BYTES_MAX: usize = 512;
@@ -123,31 +121,5 @@ impl FromStr for PolicyText {
         let value = read.map_err(|error| PolicyError::Text(error.message().to_owned()))?.remove("policy");
         let value = value.unwrap_or(Value::Boolean(false));
         value.try_into().map_err(|error: toml::de::Error| PolicyError::Text(error.message().to_owned()))
-    }
-}
-
-/// Without policies that a program adds: see [`PolicySpec::parse_among`].
-impl FromStr for PolicySpec {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        PolicyText::from_str(text)?.parse().map_err(PolicyError::Value)
-    }
-}
-
-impl FromStr for ModelPolicy {
-    type Err = PolicyError;
-
-    fn from_str(text: &str) -> Result<Self, PolicyError> {
-        PolicyText::from_str(text)?.try_into()
-    }
-}
-
-/// Cluster-wide policies are rejected.
-impl TryFrom<PolicyText> for ModelPolicy {
-    type Error = PolicyError;
-
-    fn try_from(text: PolicyText) -> Result<Self, PolicyError> {
-        text.parse_model().map_err(PolicyError::Value)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::Refused;
-use crate::policy_spec::{only, refuse, write};
+use crate::keys::{only, refuse, write};
 use crate::text::PolicyTable;
 
 /// The largest threshold: no request has more items.

@@ -24,8 +24,8 @@ mod why;
 pub use actions::{
     Candidate, ModelAction, ModelActions, ModelInput, Orders, Plan, RankAction, RankActions, RankInput, Request,
 };
-pub use auto::demand::{DEMAND_LEVELS, Demand};
-pub use auto::early_start::EarlyStart;
+pub use auto::demand::Demand;
+pub use auto::early_start::{DEMAND_LEVELS, EarlyStart};
 pub use cluster::facts::ClusterFacts;
 pub use cluster::guard::{BoxedPolicy, GuardedPolicy, PolicyFault};
 pub use cluster::model::ClusterModel;

@@ -3,9 +3,7 @@
 use symphony_workload::Scenario;
 
 use crate::capacity::fluid_bound_rps;
-use crate::error::Error;
 use crate::preflight::rate_limit;
-use crate::simulate::meets_slo;
 
 /// The search ends when the lowest failing rate is within this share of the highest passing one.
 pub const GOODPUT_RESOLUTION: f64 = 0.005;
@@ -228,23 +226,6 @@ impl GoodputSearch {
         match LOOKED_AT_BELOW.iter().map(|share| share * found_rps).find(|&rate_rps| rate_rps < self.rate_rps) {
             Some(rate_rps) => self.rate_rps = rate_rps,
             None => self.goodput_rps = Some(found_rps),
-        }
-    }
-}
-
-/// The whole search, one run after another.
-///
-/// # Errors
-/// As [`simulate`](crate::simulate), and if no rate is too high.
-pub fn find_goodput(scenario: &Scenario) -> Result<f64, Error> {
-    let mut search = GoodputSearch::new(scenario);
-    loop {
-        if let Some(goodput_rps) = search.goodput_rps() {
-            return Error::never_too_much(scenario, &search).map_or(Ok(goodput_rps), Err);
-        }
-        for trial in search.needed() {
-            let verdict = meets_slo(scenario, trial.seed, trial.rate_rps)?;
-            search.record(trial, verdict.passed);
         }
     }
 }

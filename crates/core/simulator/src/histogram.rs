@@ -74,9 +74,23 @@ impl Histogram {
 }
 
 /// ⌈quantile · count⌉, counted from one.
-pub(crate) fn rank_of(quantile: f64, count: u64) -> u64 {
+fn rank_of(quantile: f64, count: u64) -> u64 {
     // The subtrahend undoes rounding errors such as 0.99 × 100 = 99.00000000000001, which would ask for one rank more.
     ((quantile * count as f64 - 1e-6).ceil() as u64).clamp(1, count.max(1))
+}
+
+/// A quantile of all requests, dropped ones counted as infinite. Deferral puts most answers right at the SLO, so the
+/// bucket's middle is moved to the side of the SLO where the request is known to be.
+pub(crate) fn quantile(
+    latency: &Histogram,
+    (offered, good): (u64, u64),
+    slo: Option<Nanos>,
+    quantile: f64,
+) -> Option<Nanos> {
+    let rank = rank_of(quantile, offered);
+    let middle = latency.at_rank(rank)?;
+    let Some(slo) = slo else { return Some(middle) };
+    Some(if rank <= good { middle.min(slo) } else { middle.max(slo + Nanos::new(1)) })
 }
 
 #[inline]

@@ -6,7 +6,7 @@ use symphony_types::{DropReason, Nanos, Outcome, Time};
 use symphony_workload::{Arrival, ModelSpec, Scenario, ValueDistribution};
 
 use crate::gpus::Run;
-use crate::histogram::{Histogram, rank_of};
+use crate::histogram::{Histogram, quantile};
 use crate::open_requests::{Asker, OpenRequest};
 use crate::pipelines::PipelineTally;
 use crate::result::{ModelResult, Queueing, RunResult};
@@ -314,18 +314,4 @@ impl ModelTally {
             mean_batch,
         }
     }
-}
-
-/// A quantile of all requests, dropped ones counted as infinite. Deferral puts most answers right at the SLO, so the
-/// bucket's middle is moved to the side of the SLO where the request is known to be.
-pub(crate) fn quantile(
-    latency: &Histogram,
-    (offered, good): (u64, u64),
-    slo: Option<Nanos>,
-    quantile: f64,
-) -> Option<Nanos> {
-    let rank = rank_of(quantile, offered);
-    let middle = latency.at_rank(rank)?;
-    let Some(slo) = slo else { return Some(middle) };
-    Some(if rank <= good { middle.min(slo) } else { middle.max(slo + Nanos::new(1)) })
 }

@@ -2,11 +2,8 @@
 
 use symphony_types::{BootId, NodeId, SubclusterId, Token};
 
-use crate::TapeError;
 use crate::codec::{Coded, Source, coded_struct, put_text, take_text};
-
-/// Incremented whenever the encoding of a record changes, or an object's decisions change for equal inputs.
-pub const TAPE_VERSION: u16 = 17;
+use crate::{TAPE_VERSION, TapeError};
 
 /// The longest name of a worker.
 pub const WORKER_BYTES_MAX: usize = 64;

@@ -11,6 +11,7 @@ mod header;
 mod outcomes;
 mod reader;
 mod record;
+mod recorded;
 mod recorded_load;
 mod replay;
 mod summary;
@@ -18,13 +19,16 @@ mod words;
 
 pub use chunk::Chunk;
 pub use error::TapeError;
-pub use header::{TAPE_VERSION, TapeHeader, TapeOrigin, WORKER_BYTES_MAX};
-pub use outcomes::{RecordedBatch, RecordedOutcome};
+pub use header::{TapeHeader, TapeOrigin, WORKER_BYTES_MAX};
 pub use reader::{Records, Tape};
 pub use record::{MODEL_NAME_BYTES_MAX, ObjectConfig, Record, TapeEnd};
-pub use recorded_load::{RecordedLoad, RecordedModel, RecordedRequest};
+pub use recorded::{RecordedBatch, RecordedModel, RecordedOutcome, RecordedRequest};
+pub use recorded_load::RecordedLoad;
 pub use replay::{Difference, OBJECTS_MAX, Replay, replay, replay_among};
 pub use summary::{Ending, Summary};
+
+/// Incremented whenever the encoding of a record changes, or an object's decisions change for equal inputs.
+pub const TAPE_VERSION: u16 = 17;
 
 /// The largest tape that is written or read: 1 GiB, ten seconds at a million requests per second.
 pub const TAPE_BYTES_MAX: u64 = 1 << 30;

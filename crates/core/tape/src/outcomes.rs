@@ -5,34 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use symphony_scheduler::{Plan, Request};
 use symphony_types::{GpuId, ModelId, Nanos, RequestId, Time};
 
-use crate::recorded_load::RecordedModel;
+use crate::recorded::{RecordedBatch, RecordedModel, RecordedOutcome};
 
 /// Batches of a model without a report that are remembered; a sub-cluster's GPUs have fewer.
 const RUNNING_MAX: usize = 1 << 13;
-
-/// What became of a request, as far as its lead knew.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum RecordedOutcome {
-    /// The tapes do not say: it waited or ran when they ended, or went to another lead.
-    #[default]
-    Unknown,
-    /// Its batch ended; the time from its arrival until the lead heard of that. Whether its execution failed is not on
-    /// tapes.
-    Ran(Nanos),
-    /// It was given up.
-    Dropped,
-    /// Its client withdrew it.
-    Cancelled,
-}
-
-/// A batch that ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordedBatch {
-    /// When it began, by the clock of the lead.
-    pub start: Time,
-    /// For how long the GPU ran it.
-    pub took: Nanos,
-}
 
 /// Which plan ended.
 pub(crate) enum Which {

@@ -8,40 +8,13 @@ use symphony_scheduler::{
     ClassProfiles, ClusterAction, ClusterActions, ClusterInput, ClusterModel, GPUS_MAX, MODELS_MAX, ModelAction,
     ModelActions, ModelInput, ModelQueueConfig, RankInput, Request,
 };
-use symphony_types::{FamilyProfile, GPU_CLASSES_MAX, GpuClass, GpuId, ModelId, Nanos, RequestValue, Time};
+use symphony_types::{FamilyProfile, GPU_CLASSES_MAX, GpuClass, GpuId, ModelId, Nanos, Time};
 
 use crate::codec::{Coded as _, Source};
-use crate::outcomes::{Outcomes, RecordedBatch, RecordedOutcome, Which};
+use crate::outcomes::{Outcomes, Which};
 use crate::record::{ObjectConfig, Record, TapeEnd};
+use crate::recorded::{RecordedModel, RecordedOutcome, RecordedRequest};
 use crate::{OBJECTS_MAX, Tape, TapeError, TapeOrigin};
-
-/// A request that arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecordedRequest {
-    /// When, by the clock of the lead.
-    pub at: Time,
-    /// From then to its deadline.
-    pub slo: Nanos,
-    /// Its items.
-    pub items: u32,
-    /// Its value, which decides who sheds.
-    pub weight: RequestValue,
-    /// What became of it.
-    pub outcome: RecordedOutcome,
-}
-
-/// A model as it was recorded last, and its requests.
-#[derive(Clone, Debug)]
-pub struct RecordedModel {
-    /// Its name.
-    pub name: String,
-    /// Its SLO, with the last profiles and delays. What lateness was measured is not in them.
-    pub known: ClusterModel,
-    /// Requests in the order of time. Those that came again after they had been taken in are not among them.
-    pub requests: Vec<RecordedRequest>,
-    /// The batches that ran, in the order of their ends.
-    pub batches: Vec<RecordedBatch>,
-}
 
 /// The load of one lead, from the tapes of its workers.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,7 @@
 
 mod arrivals;
 mod autoscale;
+mod by_kind_text;
 mod check;
 mod error;
 mod execution;

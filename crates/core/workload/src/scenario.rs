@@ -9,6 +9,7 @@ use symphony_scheduler::{ClusterFacts, PolicyRegistry};
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuId, LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue};
 
 use crate::autoscale::Autoscale;
+use crate::by_kind_text::ByKindText;
 use crate::check::Check;
 use crate::error::ScenarioError;
 use crate::execution::Execution;
@@ -25,7 +26,7 @@ use crate::profile_toml::profile_from_toml;
 use crate::rate_profile::RateProfile;
 use crate::slowdown::Slowdown;
 use crate::specs::{GpuSpec, ModelSpec};
-use crate::text::{ArrivalText, ByKindText, ModelText, PopularityText, ProfilesText, ScenarioText};
+use crate::text::{ArrivalText, ModelText, PopularityText, ProfilesText, ScenarioText};
 use crate::trace::Trace;
 use crate::variants::Served;
 

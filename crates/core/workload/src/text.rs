@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use symphony_policy::{AutoRule, PolicyText};
 
+use crate::by_kind_text::ByKindText;
 use crate::pipelines::PipelineText;
 
 #[derive(Debug, Deserialize)]
@@ -184,13 +185,6 @@ pub(crate) struct VariantsText {
 
 fn default_shared() -> bool {
     true
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a number, or one for each GPU kind: { kind = x, … }")]
-pub(crate) enum ByKindText {
-    Same(f64),
-    Each(BTreeMap<String, f64>),
 }
 
 #[derive(Debug, Deserialize)]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use symphony_net::Net;
 use symphony_types::NodeId;
 
+use crate::compaction::SnapshotEvery;
 use crate::environment::Environment;
 use crate::fault::OnDiskError;
 use crate::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX, NODES_MAX};
@@ -32,22 +33,6 @@ impl Engine {
             Self::Redb => "redb",
             Self::Memory => "memory",
         }
-    }
-}
-
-/// How often the log is compacted into a snapshot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SnapshotEvery {
-    /// A snapshot is taken after this many entries.
-    pub entries: u64,
-    /// Entries kept in the log before the snapshot: a follower that lags by less needs no snapshot. With at least
-    /// `entries` of them, the previous snapshot can still be used if the last one is damaged.
-    pub entries_kept: u64,
-}
-
-impl Default for SnapshotEvery {
-    fn default() -> Self {
-        Self { entries: 5_000, entries_kept: 5_000 }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::config::SnapshotEvery;
+use crate::compaction::SnapshotEvery;
 use crate::log::simulated::SimulatedDisk;
 
 /// The disk of a replica, and how it does blocking work.

@@ -3,6 +3,7 @@
 //! Only this crate depends on the Raft library and the storage engines. Its callers see commands, responses, log
 //! indexes and the leader.
 
+mod compaction;
 mod config;
 mod disk;
 mod environment;
@@ -15,6 +16,8 @@ mod limits;
 mod log;
 mod pacing;
 mod participation;
+#[cfg(feature = "crash-suite")]
+mod plant;
 #[cfg(feature = "planted-faults")]
 pub mod planted;
 mod raft_state_machine;
@@ -33,7 +36,8 @@ mod wire;
 #[cfg(test)]
 mod suite;
 
-pub use config::{Engine, GroupConfig, SnapshotEvery};
+pub use compaction::SnapshotEvery;
+pub use config::{Engine, GroupConfig};
 pub use environment::Environment;
 pub use error::{MembershipError, ProposeError, ReadError, StartError};
 pub use fault::OnDiskError;

@@ -5,7 +5,7 @@ use std::io::Cursor;
 use image::codecs::png::PngDecoder;
 use image::{DynamicImage, ImageDecoder};
 
-use crate::{ImageError, ImageLimits, jpeg};
+use crate::{Format, ImageError, ImageLimits, jpeg};
 
 /// Bytes of the marker that begins a JPEG file.
 const JPEG_START_BYTES: usize = 2;
@@ -15,15 +15,6 @@ const JPEG_SEGMENTS_MAX: usize = 1024;
 
 /// The second byte of a JPEG file's marker before a scan.
 const START_OF_SCAN: u8 = 0xda;
-
-/// The formats that are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// JPEG, baseline and progressive.
-    Jpeg,
-    /// PNG; of an animation the picture that stands for it.
-    Png,
-}
 
 /// The contents of a picture's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,26 +38,6 @@ impl Header {
     #[must_use]
     pub const fn is_quick(&self) -> bool {
         !self.progressive && self.width as u64 * self.height as u64 <= QUICK_PIXELS_MAX
-    }
-}
-
-impl Format {
-    const JPEG_BEGIN: &[u8] = &[0xff, 0xd8, 0xff];
-    const PNG_BEGIN: &[u8] = &[0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a];
-
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Jpeg => "JPEG",
-            Self::Png => "PNG",
-        }
-    }
-
-    fn of(bytes: &[u8]) -> Option<Self> {
-        [(Self::JPEG_BEGIN, Self::Jpeg), (Self::PNG_BEGIN, Self::Png)]
-            .into_iter()
-            .find_map(|(begin, format)| bytes.starts_with(begin).then_some(format))
     }
 }
 

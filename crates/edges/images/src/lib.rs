@@ -5,6 +5,7 @@
 //! ```
 
 mod error;
+mod format;
 mod header;
 mod jpeg;
 mod limits;
@@ -12,6 +13,7 @@ mod pipeline;
 mod tensor_writer;
 
 pub use error::ImageError;
-pub use header::{Format, Header, inspect};
+pub use format::Format;
+pub use header::{Header, inspect};
 pub use limits::{IMAGE_BYTES_MAX, ImageLimits, PIXELS_MAX_DEFAULT, SIDE_MAX};
 pub use pipeline::Pipeline;

@@ -10,10 +10,11 @@ mod node;
 mod sum;
 mod tensor;
 mod types;
+mod versions;
 
 pub(crate) use graph::{Context, of_graph};
-pub(crate) use node::{Versions, domain};
 pub(crate) use sum::Sum;
 pub use sum::ValueHash;
 pub(crate) use tensor::inside;
 pub(crate) use types::batch_may_come_first;
+pub(crate) use versions::{Versions, domain};

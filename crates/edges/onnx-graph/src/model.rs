@@ -12,7 +12,6 @@ use crate::functions::Functions;
 use crate::hash::{Context, ValueHash, Versions, of_graph};
 use crate::limits::MODEL_BYTES_MAX;
 use crate::onnx::{GraphProto, ModelProto, TypeProto};
-use crate::part::{End, Part};
 use crate::schema;
 use crate::wire::{Field, Fields, NoField};
 use crate::wiring::{Value, Wiring};
@@ -97,18 +96,6 @@ impl Model {
     #[must_use]
     pub fn outputs(&self) -> Vec<&str> {
         self.wiring.outputs.iter().map(|&place| self.wiring.values[place].name.as_str()).collect()
-    }
-
-    /// The trunk, from the inputs to a cut point, and the suffix, from there to the outputs. `value_type` is the cut
-    /// value's, if the model does not say it.
-    ///
-    /// # Errors
-    /// As [`Model::part`].
-    pub fn split(&self, cut: &str, value_type: Option<TypeProto>) -> Result<(Vec<u8>, Vec<u8>), Error> {
-        let end = End { value: cut.to_owned(), value_type };
-        let trunk = self.part(&Part { from: None, to: Some(end.clone()) })?;
-        let suffix = self.part(&Part { from: Some(end), to: None })?;
-        Ok((trunk, suffix))
     }
 
     /// The cut point of that name.

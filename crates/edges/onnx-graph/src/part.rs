@@ -70,6 +70,18 @@ impl Model {
         Ok(bytes)
     }
 
+    /// The trunk, from the inputs to a cut point, and the suffix, from there to the outputs. `value_type` is the cut
+    /// value's, if the model does not say it.
+    ///
+    /// # Errors
+    /// As [`Model::part`].
+    pub fn split(&self, cut: &str, value_type: Option<TypeProto>) -> Result<(Vec<u8>, Vec<u8>), Error> {
+        let end = End { value: cut.to_owned(), value_type };
+        let trunk = self.part(&Part { from: None, to: Some(end.clone()) })?;
+        let suffix = self.part(&Part { from: Some(end), to: None })?;
+        Ok((trunk, suffix))
+    }
+
     /// Bytes of the initializers that a part has; those that several parts use count in each.
     pub(crate) fn initializer_bytes(&self, from: Option<&Cut>, to: Option<&Cut>) -> u64 {
         let content = self.content(from, to);

@@ -7,9 +7,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 
 use crate::Message;
 use crate::data::{RdmaEndpoint, SharingOffer};
-
-/// The link number of a [`CarrierMessage`]; no message of a link has it.
-pub(crate) const CARRIER_LINK: u16 = 15;
+use crate::frame::CARRIER_LINK;
 
 /// A message of the negotiation.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]

@@ -143,6 +143,9 @@ pub enum Echo {
 /// The link number of an [`Echo`]; no message has it.
 const ECHO_LINK: u16 = 0;
 
+/// The link number of a [`CarrierMessage`](crate::carrier::CarrierMessage); no message of a link has it.
+pub(crate) const CARRIER_LINK: u16 = 15;
+
 /// One byte for question or answer, and its number.
 const ECHO_BYTES: usize = 9;
 
@@ -198,7 +201,7 @@ impl FrameHeader {
     /// Whether a [`CarrierMessage`](crate::carrier::CarrierMessage) follows it and no message of the link.
     #[must_use]
     pub const fn is_carry(&self) -> bool {
-        self.link == crate::carrier::CARRIER_LINK
+        self.link == CARRIER_LINK
     }
 }
 

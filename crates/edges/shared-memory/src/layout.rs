@@ -18,7 +18,6 @@ use bytes::Bytes;
 use zerocopy::IntoBytes as _;
 
 use crate::buffers::Buffers;
-use crate::view::Unreadable;
 use crate::{checksum, copy};
 
 /// The smallest pool, in bytes.
@@ -38,6 +37,17 @@ pub(crate) const ENTRY_WORDS: usize = 4;
 pub(crate) const UNIT_WORDS: usize = 128;
 /// Bytes are copied and checksummed in pieces that stay in the nearest cache.
 const PIECE_WORDS: usize = 3 * (8 << 10) / 8;
+
+/// Why a number cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// It is not there, or was taken away while it was read.
+    #[error("it is not in the pool")]
+    Absent,
+    /// The entry exists, but its content is invalid.
+    #[error("it is damaged")]
+    Damaged,
+}
 
 /// The layout of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,11 +21,11 @@ mod ring;
 mod view;
 
 pub use blocks::{Block, Blocks};
-pub use layout::{ENTRIES_MAX, POOL_BYTES_MAX, POOL_BYTES_MIN};
+pub use layout::{ENTRIES_MAX, POOL_BYTES_MAX, POOL_BYTES_MIN, Unreadable};
 pub use memory::{Memory, OpenError};
 pub use pool::{Placed, Pool, PoolError};
 pub use remote::{ENTRY_BYTES, EntryClaim, RemoteLayout, why_wrong};
 pub use ring::{
     Available, Moved, RING_BYTES_MAX, RING_BYTES_MIN, RingError, RingMemory, RingReceiver, RingSender, blank_ring, ends,
 };
-pub use view::{PoolView, Unreadable};
+pub use view::PoolView;

@@ -2,8 +2,7 @@
 //! functions over untrusted bytes.
 
 use crate::checksum;
-use crate::layout::{ENTRY_WORDS, Layout, seed};
-use crate::view::Unreadable;
+use crate::layout::{ENTRY_WORDS, Layout, Unreadable, seed};
 
 /// Bytes of an entry.
 pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;

@@ -5,19 +5,8 @@ use std::os::fd::AsFd;
 use bytes::Bytes;
 
 use crate::buffers::Buffers;
-use crate::layout::{Layout, POOL_BYTES_MIN};
+use crate::layout::{Layout, POOL_BYTES_MIN, Unreadable};
 use crate::memory::{Memory, OpenError};
-
-/// Why a number cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
-    /// It is not there, or was taken away while it was read.
-    #[error("it is not in the pool")]
-    Absent,
-    /// The entry exists, but its content is invalid.
-    #[error("it is damaged")]
-    Damaged,
-}
 
 /// A pool that another process made. Whatever that process does, a read neither panics nor waits.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ use crate::console::{self, ConsoleAnswer, ConsoleQuestion};
 use crate::exposition::Exposition;
 use crate::page_guard::{Page, PageCaller, PageConnection, PageGuard, PageRefusal};
 use crate::page_hosts::PageHosts;
+use crate::refusals::PORT;
 
 /// How long a stop waits for answers in progress. A scrape takes milliseconds; a client that sends half a request and
 /// waits must not keep a process from ending.
@@ -47,9 +48,6 @@ const HISTORY_FRESH: Duration = Duration::from_secs(1);
 /// Models whose history is told within that time. Each has some 100 KB, and requests that end wait while it is looked
 /// up.
 const HISTORIES_MAX: usize = 64;
-
-/// The port's name in metrics.
-pub(crate) const PORT: &str = "metrics";
 
 /// The metrics port's callers.
 struct Callers(PublicListener);

@@ -9,8 +9,10 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use symphony_net::Refusal;
 
-use crate::http::PORT;
 use crate::names::CONNECTIONS_REFUSED;
+
+/// The name of the metrics port in metrics.
+pub(crate) const PORT: &str = "metrics";
 
 /// Exports all counts, with zeros for the port that every process has.
 #[derive(Debug)]

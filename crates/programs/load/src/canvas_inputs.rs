@@ -7,8 +7,8 @@ use image::codecs::png::PngEncoder;
 use image::{ExtendedColorType, ImageEncoder as _};
 use symphony_executor::canvas::{self, Canvas};
 
-use crate::inputs::{EncodedPictures, InputSet, OutputCheck, Sample};
-use crate::target::OutputTensor;
+use crate::inputs::{InputSet, OutputCheck, Sample};
+use crate::target::{EncodedPictures, OutputTensor};
 
 /// Canvases of digits that neither the detector nor the classifier has seen, one per request; of the answers each digit
 /// is judged by itself.

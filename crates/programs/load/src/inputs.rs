@@ -9,7 +9,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_executor::{digits, item_checksum};
 use symphony_types::{DataType, Signature, TensorSpec};
 
-use crate::target::OutputTensor;
+use crate::target::{EncodedPictures, OutputTensor};
 
 /// Different random inputs per model: enough to defeat a cache of one answer, few enough to prepare in advance.
 const POOL: u64 = 16;
@@ -32,15 +32,6 @@ pub struct Sample {
     pub inputs: Vec<(TensorSpec, Bytes)>,
     /// The input that is given as encoded pictures.
     pub pictures: Option<EncodedPictures>,
-}
-
-/// JPEG or PNG files for an input.
-#[derive(Clone, Debug)]
-pub struct EncodedPictures {
-    /// Its name.
-    pub input: Arc<str>,
-    /// One for each item.
-    pub encoded: Vec<Bytes>,
 }
 
 /// What the outputs of an answer are.

@@ -16,8 +16,7 @@ use symphony_transport::ControlClient;
 use symphony_types::{BootId, RequestValue, TensorSpec};
 use tokio::net::TcpListener;
 
-use crate::inputs::EncodedPictures;
-use crate::target::{Answer, End, OutputTensor, Request, Target};
+use crate::target::{Answer, EncodedPictures, End, OutputTensor, Request, Target};
 
 /// How long unanswered requests may delay the end.
 const LEAVE_WITHIN: Duration = Duration::from_secs(3);

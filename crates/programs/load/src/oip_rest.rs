@@ -6,9 +6,8 @@ use serde_json::{Value, json};
 use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT};
 
 use crate::access::Access;
-use crate::inputs::EncodedPictures;
 use crate::oip::end_of;
-use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
+use crate::target::{Answer, ConnectError, EncodedPictures, End, OutputTensor, Request, Target};
 
 /// Header of requests and answers with binary tensors: the length of the JSON before them.
 const JSON_LENGTH: &str = "inference-header-content-length";

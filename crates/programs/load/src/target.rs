@@ -7,8 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_types::TensorSpec;
 
-use crate::inputs::EncodedPictures;
-
 /// A service that answers requests; shared by all models and requests of a run.
 pub trait Target: Send + Sync + 'static {
     /// Sends one request and waits for its answer. The engine sends the next one without waiting for it.
@@ -35,6 +33,15 @@ pub struct Request {
     pub pictures: Option<EncodedPictures>,
     /// The deadline to send; without one, the model's SLO holds.
     pub timeout: Option<Duration>,
+}
+
+/// JPEG or PNG files for an input.
+#[derive(Clone, Debug)]
+pub struct EncodedPictures {
+    /// Its name.
+    pub input: Arc<str>,
+    /// One for each item.
+    pub encoded: Vec<Bytes>,
 }
 
 /// The answer to a request.

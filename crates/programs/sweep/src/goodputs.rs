@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use symphony_simulator::{Error, Goodput, GoodputSearch, Trial, meets_slo};
 use symphony_workload::Scenario;
 
-use crate::sweep::Progress;
+use crate::progress::Progress;
 
 /// One search and its running trials.
 struct Search {

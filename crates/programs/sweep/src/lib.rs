@@ -4,6 +4,8 @@
 
 mod goodputs;
 mod map;
+mod progress;
 mod sweep;
 
-pub use sweep::{Progress, Run, Sweep};
+pub use progress::Progress;
+pub use sweep::{Run, Sweep};

@@ -2,11 +2,12 @@
 
 use std::num::NonZero;
 
-use symphony_simulator::{Error, Goodput, RunResult, Trial, simulate};
+use symphony_simulator::{Error, Goodput, RunResult, simulate};
 use symphony_workload::Scenario;
 
 use crate::goodputs;
 use crate::map::in_parallel;
+use crate::progress::Progress;
 
 /// A run to simulate.
 #[derive(Clone, Copy, Debug)]
@@ -17,36 +18,6 @@ pub struct Run<'a> {
     pub seed: u64,
     /// Its total rate in requests per second.
     pub rate_rps: f64,
-}
-
-/// Something that has just ended; reported on the thread that did it, in no particular order.
-#[derive(Clone, Copy, Debug)]
-pub enum Progress<'a> {
-    /// A trial of a search.
-    Trial {
-        /// The search's scenario.
-        scenario: &'a Scenario,
-        /// Rate and seed.
-        trial: Trial,
-        /// Every model's p99 met its SLO.
-        passed: bool,
-        /// Requests simulated.
-        requests: u64,
-    },
-    /// A search.
-    Found {
-        /// Its scenario.
-        scenario: &'a Scenario,
-        /// In requests per second.
-        goodput_rps: f64,
-    },
-    /// A run.
-    Ran {
-        /// Its scenario.
-        scenario: &'a Scenario,
-        /// Requests simulated.
-        requests: u64,
-    },
 }
 
 /// Runs a limited number of simulations at a time.

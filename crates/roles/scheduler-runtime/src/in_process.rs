@@ -14,10 +14,11 @@ use symphony_types::{
 use crate::records::tapes::Tapes;
 use crate::threads::clock::Clock;
 use crate::threads::decision_threads::DecisionThreads;
+use crate::workers::decision_config::DecisionConfig;
 use crate::workers::messages::{GpuRoute, ModelMessage, Peer, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::policy_worker::LeadPolicy;
-use crate::workers::subcluster_workers::{DecisionConfig, Workers};
+use crate::workers::subcluster_workers::Workers;
 use crate::workers::worker_metrics::WorkerDurations;
 
 /// The production workers of one sub-cluster on production threads, driven by function calls instead of links: for

@@ -24,7 +24,7 @@ pub use threads::clock::Clock;
 pub use threads::decision_threads::DecisionThreads;
 pub use threads::worker::ThreadPolicy;
 pub use workers::counters::Counters;
+pub use workers::decision_config::DecisionConfig;
 pub use workers::load::{GpuLoad, ModelBatches, ModelLoad};
 pub use workers::offer_board::SUBCLUSTER_MODELS_MAX;
-pub use workers::subcluster_workers::DecisionConfig;
 pub use workers::worker_metrics::{WorkerDurations, WorkerKind};

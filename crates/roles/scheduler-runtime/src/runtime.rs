@@ -387,7 +387,7 @@ mod tests {
     use symphony_types::{BackendId, BootId, NodeId};
 
     use super::*;
-    use crate::workers::subcluster_workers::DecisionConfig;
+    use crate::workers::decision_config::DecisionConfig;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const ILL: SubclusterId = SubclusterId::new(1);

@@ -5,7 +5,7 @@ use std::fmt;
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-use crate::disk::{FileChange, write_at};
+use crate::file_change::{FileChange, write_at};
 
 /// Which of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

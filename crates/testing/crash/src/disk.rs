@@ -11,13 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use symphony_interposer::Change;
 
 use crate::cut::Cut;
-
-/// A change of a file that was not synced yet.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum FileChange<'a> {
-    Write { offset: u64, data: &'a [u8] },
-    Length(u64),
-}
+use crate::file_change::FileChange;
 
 /// A change of a directory that was not synced yet.
 #[derive(Debug, Clone)]
@@ -204,24 +198,6 @@ impl<'a> SimulatedDisk<'a> {
         }
         Ok(())
     }
-}
-
-impl FileChange<'_> {
-    pub(crate) fn apply(&self, bytes: &mut Vec<u8>) {
-        match *self {
-            Self::Write { offset, data } => write_at(bytes, offset, data),
-            Self::Length(length) => bytes.resize(length as usize, 0),
-        }
-    }
-}
-
-/// Writes as a file system does: what lies between the end and the offset reads as zeros.
-pub(crate) fn write_at(bytes: &mut Vec<u8>, offset: u64, data: &[u8]) {
-    let (from, to) = (offset as usize, offset as usize + data.len());
-    if bytes.len() < to {
-        bytes.resize(to, 0);
-    }
-    bytes[from..to].copy_from_slice(data);
 }
 
 impl NameChange {

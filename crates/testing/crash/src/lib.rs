@@ -15,6 +15,7 @@ mod child;
 mod command;
 mod cut;
 mod disk;
+mod file_change;
 mod history;
 mod mark;
 mod pool;

@@ -10,12 +10,12 @@ use crate::command::{BackendRegistration, Command, GpuOffer, NodeRegistration};
 use crate::epoch_plan::{
     BackendMove, EpochPlan, LeftAlone, ModelMove, MoveCost, MoveProgress, Moved, PlanStatus, PlannedMove, WantedMove,
 };
-use crate::families::Trunk;
+use crate::loaded_pipeline::LoadedPipeline;
 use crate::operation::{Action, Operation};
-use crate::pipelines::LoadedPipeline;
 use crate::reply::Reply;
 use crate::state::{ClusterState, Event, Model, Successor};
 use crate::traffic_split::Traffic;
+use crate::trunk::Trunk;
 use symphony_pipeline::{CommittedSplit, DeclaredStage, PipelineDeclaration};
 use symphony_replicated::operation_book::KeptOperation;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};

@@ -2,16 +2,10 @@
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, Nanos};
 
+use super::early_start::{DEMAND_LEVELS, WAITS};
 use crate::DataDelay;
 use crate::queue::class_window::ClassWindow;
 use crate::ranker::gpu_counts::GpuCounts;
-
-/// Demand is computed at these shares of the longest wait; the last one means a start at once. Between them it is
-/// interpolated linearly. They are denser at short waits, where batches are small and demand is steep.
-pub(crate) const WAITS: [f64; DEMAND_LEVELS] =
-    [1.0, 0.75, 0.5, 0.25, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0];
-/// The number of levels.
-pub const DEMAND_LEVELS: usize = 9;
 
 /// GPU time per early-start level, for each GPU class as if all GPUs were of that class. The first level is that of
 /// deferred batches, the last that of single items.

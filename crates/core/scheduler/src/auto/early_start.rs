@@ -2,8 +2,6 @@
 
 use symphony_types::Nanos;
 
-use super::demand::{DEMAND_LEVELS, WAITS};
-
 /// The load that early starts may cause. At 1, pools with 8 % noise lose up to a fifth of their goodput, since GPUs
 /// that happen to be busy at the same time make requests late; at 0.8, many models on few GPUs lose a tenth.
 const LOAD_MAX: f64 = 0.9;
@@ -13,6 +11,13 @@ const LEAST: f64 = 0.1;
 /// The least early start once another arrival has become unlikely. At 0.2 many models on few GPUs lose more; at 0.5
 /// models with a high fixed cost lose five percent, and without a limit thirty.
 const LEAST_UNLIKELY: f64 = 0.3;
+
+/// Demand is computed at these shares of the longest wait; the last one means a start at once. Between them it is
+/// interpolated linearly. They are denser at short waits, where batches are small and demand is steep.
+pub(crate) const WAITS: [f64; DEMAND_LEVELS] =
+    [1.0, 0.75, 0.5, 0.25, 1.0 / 8.0, 1.0 / 16.0, 1.0 / 32.0, 1.0 / 64.0, 0.0];
+/// The number of levels.
+pub const DEMAND_LEVELS: usize = 9;
 
 /// How early a batch may start before frontrun, as a share of its longest wait, SLO − ℓ(1). One means at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -3,9 +3,8 @@
 use symphony_types::{Nanos, Outcome, Time};
 use symphony_workload::PipelineLoad;
 
-use crate::histogram::Histogram;
+use crate::histogram::{Histogram, quantile};
 use crate::result::PipelineResult;
-use crate::tally::quantile;
 
 #[derive(Debug)]
 pub(crate) struct PipelineTally {

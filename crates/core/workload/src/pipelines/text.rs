@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::fan_out::FanOutLaw;
 use super::pipeline_load::SplitRule;
-use crate::text::ByKindText;
+use crate::by_kind_text::ByKindText;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

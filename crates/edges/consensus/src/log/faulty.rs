@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 
 use super::engine::{Batch, LogEngine, Slot};
-use crate::storage::Plant;
+use crate::plant::Plant;
 
 /// An engine with a bug.
 #[derive(Debug)]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use prost::Message as _;
 
+use super::addressing::Addressing;
 use super::intake::{self, SnapshotIntake};
-use super::lanes::Addressing;
 use super::numbers::Received;
 use super::pb;
 use super::peer;

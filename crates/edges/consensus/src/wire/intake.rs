@@ -6,8 +6,8 @@ use openraft::Snapshot;
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use tonic::Status;
 
+use super::addressing::Addressing;
 use super::codec::{self, Malformed};
-use super::lanes::Addressing;
 use super::pb;
 use crate::limits::{SNAPSHOT_IMAGE_BYTES_MAX, WIRE_FORMAT};
 use crate::raft_state_machine::{SnapshotOf, snapshot_meta};

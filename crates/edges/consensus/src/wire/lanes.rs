@@ -7,26 +7,12 @@ use openraft::{BasicNode, RaftNetworkFactory};
 use symphony_net::{Expected, Net, Role};
 use tonic::transport::Endpoint;
 
+use super::addressing::Addressing;
 use super::gate::Gate;
 use super::numbers::Sent;
-use super::pb;
 use super::peer::{Peer, PeerClient, Traffic};
-use crate::limits::WIRE_FORMAT;
 use crate::raft_types::TypeConfig;
 use crate::timing::Timing;
-
-/// The identity that a node puts into every request.
-#[derive(Debug, Clone)]
-pub(crate) struct Addressing {
-    pub(crate) cluster: String,
-    pub(crate) node: u64,
-}
-
-impl Addressing {
-    pub(crate) fn envelope(&self, to: u64) -> pb::RaftEnvelope {
-        pb::RaftEnvelope { format: WIRE_FORMAT, cluster: self.cluster.clone(), from: self.node, to }
-    }
-}
 
 /// Target, address and kind of traffic of a connection.
 type Lane = (u64, String, Traffic);

@@ -1,6 +1,7 @@
 //! The network side: our messages, the service that answers them and the clients that send them.
 
 mod acknowledged;
+mod addressing;
 mod codec;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -15,9 +16,10 @@ mod service;
 mod stream;
 
 pub(crate) use acknowledged::has_forgotten;
+pub(crate) use addressing::Addressing;
 pub(crate) use codec::Malformed;
 pub(crate) use gate::Gate;
-pub(crate) use lanes::{Addressing, Lanes};
+pub(crate) use lanes::Lanes;
 pub(crate) use numbers::Received;
 pub use service::RaftService;
 

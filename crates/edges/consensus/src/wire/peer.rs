@@ -15,9 +15,9 @@ use openraft::{OptionalSend, RPCTypes, RaftNetworkV2, Snapshot};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status};
 
+use super::addressing::Addressing;
 use super::codec::{self, Malformed};
 use super::gate::Gate;
-use super::lanes::Addressing;
 use super::numbers::Sent;
 use super::pb::{self, raft_client::RaftClient};
 use super::stream::AppendStream;

@@ -12,8 +12,8 @@ use symphony_types::NodeId;
 use tokio::sync::watch;
 use tonic::{Request, Response, Status, Streaming};
 
+use super::addressing::Addressing;
 use super::intake::{self, SnapshotIntake};
-use super::lanes::Addressing;
 use super::numbers::Received;
 use super::pb;
 use crate::leadership::Leadership;

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::node::{Versions, attribute, domain, operator};
+use super::node::{attribute, operator};
 use super::sum::{Sum, ValueHash};
 use super::tensor::{of_sparse, of_tensor};
 use super::types::of_type;
+use super::versions::{Versions, domain};
 use crate::error::Error;
 use crate::functions::Functions;
 use crate::onnx::tensor_proto::DataType;

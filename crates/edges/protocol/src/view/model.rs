@@ -1,9 +1,9 @@
 //! A model in a view: where it is served, and which backends hold it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use symphony_types::{BackendId, BootId, ModelId, SubclusterId};
+use symphony_types::{BackendId, BootId, CutDigest, ModelId, SubclusterId};
 
 use super::{ModelSpec, TrunkView, View, ViewError};
 use crate::control as pb;
@@ -119,6 +119,22 @@ impl ModelView {
     #[must_use]
     pub fn is_held_by(&self, subcluster: SubclusterId) -> bool {
         self.is_served_by(subcluster) || self.moving.is_some_and(|moving| moving.to == subcluster)
+    }
+
+    /// Up to where it shares its trunk, if it does.
+    #[must_use]
+    pub fn shared_trunk(&self) -> Option<CutDigest> {
+        self.trunk.as_ref()?.shared
+    }
+}
+
+impl View {
+    /// The model and those that share its trunk; empty if none does.
+    #[must_use]
+    pub fn family_of(&self, model: &ModelView) -> BTreeSet<ModelId> {
+        let Some(shared) = model.shared_trunk() else { return BTreeSet::new() };
+        let is_in = |other: &ModelView| other.subcluster == model.subcluster && other.shared_trunk() == Some(shared);
+        self.models.iter().filter(|(_, other)| is_in(other)).map(|(&id, _)| id).collect()
     }
 }
 

@@ -1,10 +1,8 @@
 //! Where a model can be cut, and what it shares.
 
-use std::collections::BTreeSet;
+use symphony_types::CutDigest;
 
-use symphony_types::{CutDigest, ModelId};
-
-use super::{ModelView, View, ViewError};
+use super::ViewError;
 use crate::control as pb;
 
 /// Where a model can be cut, and what it shares.
@@ -14,24 +12,6 @@ pub struct TrunkView {
     pub cuts: Vec<CutDigest>,
     /// The one of them up to which it shares its trunk with other models of its sub-cluster.
     pub shared: Option<CutDigest>,
-}
-
-impl ModelView {
-    /// Up to where it shares its trunk, if it does.
-    #[must_use]
-    pub fn shared_trunk(&self) -> Option<CutDigest> {
-        self.trunk.as_ref()?.shared
-    }
-}
-
-impl View {
-    /// The model and those that share its trunk; empty if none does.
-    #[must_use]
-    pub fn family_of(&self, model: &ModelView) -> BTreeSet<ModelId> {
-        let Some(shared) = model.shared_trunk() else { return BTreeSet::new() };
-        let is_in = |other: &ModelView| other.subcluster == model.subcluster && other.shared_trunk() == Some(shared);
-        self.models.iter().filter(|(_, other)| is_in(other)).map(|(&id, _)| id).collect()
-    }
 }
 
 /// Cut points as a message has them.

@@ -9,12 +9,14 @@
 mod open;
 mod receiver;
 mod rest;
+mod streams;
 mod writer;
 
 pub use open::{CONNECT_TIMEOUT, HELLO_WITHIN, connect_link, link_over};
-pub(crate) use open::{Inbound, Outbound, Streams, connect_data_link, data_link_over, link_over_streams};
+pub(crate) use open::{connect_data_link, data_link_over, link_over_streams};
 pub use receiver::LinkReceiver;
 pub use rest::Asker;
+pub(crate) use streams::{Inbound, Outbound, Streams};
 
 use std::sync::Arc;
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use symphony_net::{Carriers, ClusterLevel, Connection, Expected, FabricReader, Net, PeerInfo, ReadHalf, RingReader};
+use symphony_net::{Carriers, ClusterLevel, Connection, Expected, Net, PeerInfo};
 use symphony_protocol::Message;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, mpsc};
 
 use super::rest::Rest;
+use super::streams::Streams;
 use super::writer::Writer;
 use super::{LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender};
 use crate::carrier_negotiation::{CarrierNegotiation, End, TURNS_MAX};
@@ -27,30 +27,6 @@ const _: () = assert!(HELLO_WITHIN.as_nanos() > AGREED_WITHIN.as_nanos());
 
 /// Echo requests and answers that may wait for the writer; the asking end waits for an answer before the next request.
 const ECHOES_MAX: usize = 8;
-
-/// Where frames come from.
-pub(crate) trait Inbound: AsyncRead + Send + Sync + Unpin + std::fmt::Debug {
-    /// The connection beside has shown that the other end is gone, and everything that came was read. For a carrier
-    /// whose system does not report the end of the peer, this is the end.
-    fn gone(&mut self) {}
-}
-
-impl Inbound for ReadHalf {}
-impl Inbound for RingReader {}
-
-impl Inbound for Box<dyn FabricReader> {
-    fn gone(&mut self) {
-        FabricReader::gone(&mut **self);
-    }
-}
-
-/// Where frames go.
-pub(crate) trait Outbound: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug {}
-
-impl<T: AsyncWrite + Send + Sync + Unpin + std::fmt::Debug> Outbound for T {}
-
-/// The two directions of a carrier.
-pub(crate) type Streams = (Box<dyn Inbound>, Box<dyn Outbound>);
 
 /// Opens a link to `addr` (`host:port`), where `expected` must answer. Once it is in use, it goes on through shared
 /// memory or over RDMA if both ends have that and want it; if another carrier is required, before its first message.

@@ -1,7 +1,6 @@
 //! A frontend's inputs in memory that backends of its host read.
 
 use std::collections::HashMap;
-use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use super::SharingError;
 use crate::rdma::{RdmaOwner, RdmaReader};
 use symphony_net::HANDOVER_TIMEOUT;
 use symphony_net::descriptor_exchange::{self, SECRET_BYTES};
@@ -23,20 +23,6 @@ const HANDOVERS_MAX: usize = 64;
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// Pool entries per request in flight: requests of different age then rarely need the same entry.
 const ENTRIES_PER_REQUEST: usize = 2;
-
-/// Why inputs cannot be shared.
-#[derive(Debug, thiserror::Error)]
-pub enum SharingError {
-    /// There is no memory for them.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// There is no socket over which to hand it out.
-    #[error("no socket for shared memory: {0}")]
-    Socket(#[from] io::Error),
-    /// There is no RDMA.
-    #[error("no RDMA: {0}")]
-    Rdma(String),
-}
 
 /// Inputs in shared memory. They are only put there while a backend reads them.
 #[derive(Debug)]

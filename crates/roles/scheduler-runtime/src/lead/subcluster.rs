@@ -31,10 +31,11 @@ use crate::records::tapes::Tapes;
 use crate::threads::decision_threads::DecisionThreads;
 use crate::workers::corrections::correct;
 use crate::workers::counters::add;
+use crate::workers::decision_config::DecisionConfig;
 use crate::workers::messages::{Member, ModelMessage, NewQueue, RankMessage};
 use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 use crate::workers::policy_worker::LeadPolicy;
-use crate::workers::subcluster_workers::{DecisionConfig, Workers};
+use crate::workers::subcluster_workers::Workers;
 use symphony_controllers::Learner;
 
 /// How long the lead waits for the view to explain a fence: a backend that obeys another leader should have moved to

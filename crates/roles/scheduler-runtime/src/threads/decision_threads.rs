@@ -9,7 +9,7 @@ use symphony_types::{Nanos, Time};
 use crate::threads::clock::Clock;
 use crate::threads::decision_thread::{DecisionThread, Slot, ThreadSharing};
 use crate::threads::worker_group::WorkerGroup;
-use crate::workers::subcluster_workers::DecisionConfig;
+use crate::workers::decision_config::DecisionConfig;
 
 /// Default maximum of shared threads, if there are as many cores. One thread decides several hundred thousand requests
 /// a second, more than the links of a replica bring to eight of them.

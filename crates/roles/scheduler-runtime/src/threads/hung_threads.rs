@@ -98,8 +98,8 @@ mod tests {
     use super::*;
     use crate::lead::subcluster::LeadConfig;
     use crate::runtime::Runtime;
+    use crate::workers::decision_config::DecisionConfig;
     use crate::workers::messages::ModelMessage;
-    use crate::workers::subcluster_workers::DecisionConfig;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
     const PATIENCE: Duration = Duration::from_secs(60);

@@ -7,6 +7,7 @@ pub(crate) mod hung_threads;
 pub(crate) mod inbox;
 pub(crate) mod reaper;
 pub(crate) mod spin_stretch;
+pub(crate) mod turn;
 pub(crate) mod turn_order;
 pub(crate) mod waker;
 pub(crate) mod watchdog;

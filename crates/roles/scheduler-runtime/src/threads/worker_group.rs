@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use symphony_types::{Nanos, Time};
 
+use crate::threads::turn::TurnStart;
 use crate::threads::waker::GroupWaker;
-use crate::threads::worker::{TurnStart, Worker};
+use crate::threads::worker::Worker;
 
 /// Some workers of one lead, each with a part in every turn.
 pub(crate) struct WorkerGroup {

@@ -2,6 +2,7 @@
 
 pub(crate) mod corrections;
 pub(crate) mod counters;
+pub(crate) mod decision_config;
 pub(crate) mod delivery;
 pub(crate) mod id_map;
 pub(crate) mod load;

@@ -9,7 +9,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::records::tape_recorder::TapeRecorder;
 use crate::threads::inbox::Inbox;
-use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::turn::{TurnEnd, TurnStart};
+use crate::threads::worker::{TURN_EVENTS_MAX, Worker};
 use crate::workers::counters::count;
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{ModelMessage, PlanId, RankMessage, SealNumber};

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use crossbeam::queue::ArrayQueue;
-use symphony_explain::{FlightRecorder, RecorderLimits};
+use symphony_explain::FlightRecorder;
 use symphony_scheduler::{ClusterFacts, PolicyFault, Pressure};
 use symphony_tape::TapeOrigin;
 use symphony_telemetry::ErrorCounts;
@@ -19,9 +19,9 @@ use crate::threads::clock::Clock;
 use crate::threads::decision_thread::{DecisionThread, Slot};
 use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::inbox::Inbox;
-use crate::threads::worker::{ThreadPolicy, Worker};
+use crate::threads::worker::Worker;
 use crate::workers::counters::Counters;
-use crate::workers::delivery::REDRIVE_WAIT;
+use crate::workers::decision_config::DecisionConfig;
 use crate::workers::load::Loads;
 use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::model_worker::ModelWorker;
@@ -29,46 +29,11 @@ use crate::workers::offer_board::{OfferBoard, SUBCLUSTER_MODELS_MAX};
 use crate::workers::policy_worker::{LeadPolicy, PolicyHost, PolicyWorker};
 use crate::workers::rank_worker::RankWorker;
 use crate::workers::worker_metrics::{WorkerDurations, WorkerKind, WorkerMetrics};
-use symphony_controllers::{Learner, LearningSettings, Run};
+use symphony_controllers::{Learner, Run};
 
 /// Ended batches that wait for the learner: at ten collections a second those of five thousand batches per second, in
 /// 16 KB, since a replica may lead hundreds of sub-clusters. Further ends are not learnt from.
 pub(crate) const RUNS_WAITING_MAX: usize = 512;
-
-/// The configuration of sub-clusters' decisions.
-#[derive(Clone, Debug)]
-pub struct DecisionConfig {
-    /// Model threads of each lead, beside its own rank thread; 0 lets all leads share threads.
-    pub model_threads: u32,
-    /// Shared threads; 0 for one per core, at most eight.
-    pub shared_threads: u32,
-    /// How the threads wait.
-    pub threads: ThreadPolicy,
-    /// The first core that pinned threads use.
-    pub first_core: usize,
-    /// The size of each model worker's flight recorder; none switches recording off, to measure its cost.
-    pub recorder: Option<RecorderLimits>,
-    /// What is learnt from ended batches.
-    pub learning: LearningSettings,
-    /// How long redriven requests wait for backends that have not answered the seal.
-    pub redrive_wait: Nanos,
-}
-
-impl Default for DecisionConfig {
-    fn default() -> Self {
-        let threads = ThreadPolicy::default();
-        let learning = LearningSettings::default();
-        Self {
-            model_threads: 0,
-            shared_threads: 0,
-            threads,
-            first_core: 0,
-            recorder: Some(RecorderLimits::WORKER),
-            learning,
-            redrive_wait: REDRIVE_WAIT,
-        }
-    }
-}
 
 /// Where the workers of a sub-cluster hear of what happens, and where they report ended batches.
 struct Inboxes {

@@ -6,7 +6,7 @@ use symphony_scheduler::{PRESSURE_VALID, Pressure};
 use symphony_telemetry::{DurationCounts, DurationHistogram, ErrorHistogram};
 use symphony_types::Time;
 
-use crate::threads::worker::TurnStart;
+use crate::threads::turn::TurnStart;
 use crate::workers::counters::{Counters, count};
 
 /// The kind of a worker; the label `worker` of the metrics.

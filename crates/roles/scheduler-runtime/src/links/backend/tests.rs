@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::threads::decision_threads::DecisionThreads;
-use crate::workers::subcluster_workers::DecisionConfig;
+use crate::workers::decision_config::DecisionConfig;
 
 const BACKEND: BackendId = BackendId::new(3);
 const BOOT: BootId = BootId::new(5);

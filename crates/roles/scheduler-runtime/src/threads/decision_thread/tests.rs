@@ -9,7 +9,7 @@ use super::*;
 use crate::in_process::{InProcess, Orders};
 use crate::threads::decision_threads::DecisionThreads;
 use crate::threads::worker::TURN_EVENTS_MAX;
-use crate::workers::subcluster_workers::DecisionConfig;
+use crate::workers::decision_config::DecisionConfig;
 
 /// Leads on one thread; the test runs its turns and sets its time.
 struct Scene {

@@ -6,8 +6,9 @@ use proptest::prelude::*;
 use symphony_types::Nanos;
 
 use super::*;
+use crate::threads::turn::{TurnEnd, TurnStart};
 use crate::threads::waker::GroupWaker;
-use crate::threads::worker::{TURN_EVENTS_MAX, TurnEnd, TurnStart, Worker};
+use crate::threads::worker::{TURN_EVENTS_MAX, Worker};
 use crate::workers::worker_metrics::{WorkerKind, WorkerMetrics};
 
 /// A worker whose events are a number of waiting items.

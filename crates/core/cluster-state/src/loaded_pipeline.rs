@@ -1,0 +1,16 @@
+//! A pipeline of the cluster.
+
+use rkyv::{Archive, Deserialize, Serialize};
+use symphony_pipeline::{CommittedSplit, PipelineDeclaration};
+use symphony_types::Epoch;
+
+/// A pipeline of the cluster.
+#[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+pub struct LoadedPipeline {
+    /// What it is.
+    pub declaration: PipelineDeclaration,
+    /// The epoch in which this version was loaded.
+    pub epoch: Epoch,
+    /// By which budgets it runs; none before the epoch loop has found any.
+    pub split: Option<CommittedSplit>,
+}
