@@ -259,6 +259,8 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
             ("recognise", "recognise", "f2/3/4", "withdrawn"),
         ]
     );
+    let ended_it = told.stages.iter().filter(|stage| stage.ended_request).map(|stage| stage.request.as_deref());
+    assert_eq!(ended_it.collect::<Vec<_>>(), [Some("f2/3/3")]);
     let detect = told.stages.iter().find(|stage| stage.stage == "detect").unwrap();
     assert!(detect.asked_ms <= detect.ended_ms && detect.ended_ms <= told.ended_ms, "{told:?}");
     assert!(detect.deadline_ms < told.deadline_ms && detect.execution_ms == Some(1.0), "{told:?}");
@@ -279,6 +281,9 @@ async fn a_partial_pipeline_answers_without_what_was_lost() {
     let pipeline = said.pipeline.unwrap();
     assert_eq!((pipeline.is_partial, pipeline.outputs[1].places.as_deref()), (true, Some("0.2")));
     assert_eq!(&said.payload[..], b"\x09\x01\x075");
+    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
+    assert!(told.stages.iter().any(|stage| stage.outcome == "dropped"), "{told:?}");
+    assert!(told.stages.iter().all(|stage| !stage.ended_request), "{told:?}");
 }
 
 /// The same pipeline of pictures of four grey pixels: each box is a region of two.
