@@ -343,6 +343,28 @@ async fn boxes_become_regions_of_the_clients_picture() {
     assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_a_stage_request_waits_for_its_region_is_in_its_span() {
+    let frontend = frontend(vec![picture_view()], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    // Nobody takes them, so that they are counted.
+    let traces = Arc::new(Traces::start("http://127.0.0.1:1", 1.0, "symphony-test", "t").unwrap());
+    frontend.records.trace_by(Arc::clone(&traces));
+    let encoded = Some(pictures(vec![picture(&[10, 20, 30, 40])], 0));
+    let asked = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
+    let asks = Arc::clone(&frontend);
+    let asking = tokio::spawn(async move { asks.infer(asked).await });
+    assert_eq!(input(&table, 2).await.len(), 4);
+    assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
+    assert_eq!((input(&table, 3).await.len(), input(&table, 4).await.len()), (2, 2));
+    assert!(table.end(3, answer(b"7")) && table.end(4, answer(b"7")));
+    asking.await.unwrap().unwrap();
+    let lost = traces.lost();
+    tokio::task::spawn_blocking(move || frontend.records.finish()).await.unwrap();
+    // As of tensors, and that two of them were cut out.
+    assert_eq!(lost.get(), 2 + 3 * 6 + 2 + 1);
+}
+
 #[tokio::test]
 async fn what_goes_with_a_region_counts_among_what_is_held() {
     // Two of them are more than the frontend holds.
