@@ -12,7 +12,7 @@ use symphony_pipeline::{
     PipelineDeclaration, PipelineInput, PipelineOutput, PipelineRun, RunCheck,
 };
 use symphony_protocol::dispatch::EndReason;
-use symphony_protocol::federation::FederationView;
+use symphony_protocol::federation::{FederatedModelView, FederationView};
 use symphony_protocol::view::{KindProfile, PipelineView, View};
 use symphony_telemetry::Traces;
 use symphony_types::{
@@ -226,6 +226,31 @@ async fn every_item_goes_by_itself_and_nothing_found_is_an_answer() {
     assert_eq!(&said.payload[..], b"\x00\x00\x00\x00\x00\x067");
     let outputs = said.pipeline.unwrap().outputs;
     assert_eq!((outputs[0].count, outputs[1].count, outputs[1].places.as_deref()), (2, 1, Some("1.2")));
+}
+
+#[tokio::test]
+async fn a_stage_is_asked_in_the_cluster_where_its_model_is_at_home() {
+    // The second one has the model of the second stage, and knows of no pipeline.
+    let mut other = pipeline_view(false);
+    other.pipelines.clear();
+    other.models.remove(&ModelId::new(4));
+    let at = |cluster: &str| FederatedModelView { home: Some(cluster.into()), ..FederatedModelView::default() };
+    let models = [("detect".to_owned(), at("a")), ("recognise".to_owned(), at("b"))].into();
+    let plan = FederationView { models, ..FederationView::default() };
+    let frontend = frontend(vec![pipeline_view(false), other], plan);
+    let [here, there] = [0, 1].map(|slot: usize| Arc::clone(&frontend.slots[slot].requests.table));
+    let asking = asks(&frontend, 1);
+    open(&here, 1).await;
+    assert!(here.end(2, answer(FOUND)));
+    open(&there, 2).await;
+    assert_eq!((here.len(), here.stages(), there.len()), (1, 0, 0), "the request itself has its place in the first");
+    for sequence in [1, 2] {
+        let label = if there.payload(sequence).unwrap() == "ab01" { b"1" } else { b"5" };
+        assert!(there.end(sequence, answer(label)));
+    }
+    let said = asking.await.unwrap().unwrap();
+    assert_eq!(&said.payload[..], b"\x09\x01\x0715");
+    assert!(here.is_empty() && there.is_empty());
 }
 
 #[tokio::test]
