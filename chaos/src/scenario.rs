@@ -297,12 +297,20 @@ impl Scenario {
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
         for fault in &scenario.fault {
-            let FaultSpec::Disk(disk) = fault else { continue };
-            let is_told = disk.room_kb > 0;
-            ensure!(
-                !is_told || disk.effect == DiskEffect::Full,
-                "fault.room_kb: only a disk that becomes full has room"
-            );
+            match fault {
+                FaultSpec::Disk(disk) => {
+                    let is_told = disk.room_kb > 0;
+                    ensure!(
+                        !is_told || disk.effect == DiskEffect::Full,
+                        "fault.room_kb: only a disk that becomes full has room"
+                    );
+                }
+                FaultSpec::RollBack(f) | FaultSpec::Wipe(f) => {
+                    let kind = fault.kind();
+                    ensure!(f.who.is_replica(), "fault.who of a {kind}: expected a replica, as others lose no state");
+                }
+                _ => {}
+            }
         }
         if let Some(pick) = scenario.round.pick {
             let faults = scenario.fault.len();
@@ -343,6 +351,8 @@ mod tests {
         let base = "name = 'x'\nproves = 'x'\nrepeat = 1\n";
         let kill = "[[fault]]\nkind = 'kill'\nwho = 'backend'\nfor_ms = 5\n";
         assert!(Scenario::parse(&format!("{base}{kill}")).is_ok());
+        let wipe = kill.replace("'kill'", "'wipe'");
+        assert!(Scenario::parse(&format!("{base}{}", wipe.replace("backend", "raft-leader"))).is_ok());
         let disk = "[[fault]]\nkind = 'disk'\nwho = 'replica'\neffect = 'stall'\nroom_kb = 1\nfor_ms = 5\n";
         assert!(Scenario::parse(&format!("{base}{}", disk.replace("stall", "full"))).is_ok());
         for (text, words) in [
@@ -356,6 +366,11 @@ mod tests {
             (format!("{base}{kill}[round]\npick = 2"), "round.pick = 2"),
             (format!("{base}{kill}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
             (format!("{base}fault = []"), "nothing would happen"),
+            (format!("{base}{wipe}"), "fault.who of a wipe: expected a replica"),
+            (
+                format!("{base}{}", kill.replace("'kill'", "'roll-back'").replace("backend", "each-frontend")),
+                "fault.who of a roll-back: expected a replica",
+            ),
             (format!("{base}{disk}"), "fault.room_kb: only a disk that becomes full"),
             (format!("{base}{kill}how = 'slowly'"), "how"),
             (format!("{base}{kill}[load]\nrate = 5"), "rate"),

@@ -59,6 +59,19 @@ pub(crate) fn leaders(view: &View) -> Vec<NodeId> {
 }
 
 impl Who {
+    /// Whether that is always a replica, or several.
+    pub(crate) const fn is_replica(self) -> bool {
+        match self {
+            Self::SubclusterLeader
+            | Self::RaftLeader
+            | Self::RaftFollower
+            | Self::Replica
+            | Self::EachReplica
+            | Self::IdleReplicas => true,
+            Self::Backend | Self::EachBackend | Self::Frontend | Self::EachFrontend => false,
+        }
+    }
+
     /// Who that is now; nobody if the role is vacant.
     pub(crate) fn resolve(self, view: &View, all: &Processes, random: &mut Xoshiro256PlusPlus) -> Vec<Process> {
         let replica = |node: NodeId| Process::Replica(node.get());

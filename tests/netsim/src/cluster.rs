@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use symphony_control_plane::Leadership;
 use symphony_protocol::view::View;
-use symphony_types::{SubclusterId, Token};
+use symphony_types::{RequestId, SubclusterId, Token};
 use tokio::sync::watch;
 
 use crate::dispatch::Obeyed;
@@ -81,6 +81,8 @@ pub(crate) struct Cluster {
     /// Leads that hung: they decide nothing any more.
     pub(crate) hung: Rc<RefCell<BTreeSet<(SubclusterId, Token)>>>,
     pub(crate) ledger: Rc<RefCell<Ledger>>,
+    /// Requests that a frontend took back from leaders, and the number of the last one that it had asked by then.
+    pub(crate) withdrawn: Rc<RefCell<BTreeMap<RequestId, u64>>>,
     /// Whether the admins go on asking.
     pub(crate) asking: Rc<RefCell<bool>>,
     /// Whether the frontend has requests for a pipeline.
@@ -107,6 +109,7 @@ impl Cluster {
             hangs: Rc::default(),
             hung: Rc::default(),
             ledger: Rc::default(),
+            withdrawn: Rc::default(),
             asking: Rc::new(RefCell::new(true)),
             pipelines: Rc::default(),
             peace: Rc::default(),

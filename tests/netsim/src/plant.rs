@@ -36,6 +36,8 @@ pub(crate) enum Plant {
     JoinsUnasked,
     /// Frontends leave the stage requests of a pipeline's request with the leaders when it ends.
     WithdrawsForgotten,
+    /// Frontends tell no leader what they withdraw.
+    CancelsUnsent,
 }
 
 impl Plant {
@@ -47,7 +49,11 @@ impl Plant {
     /// Plants what lies in the production code; the rest is looked at where it belongs.
     fn apply(self) {
         match self {
-            Self::LyingDisks | Self::StaleTokens | Self::HangsUnreported | Self::WithdrawsForgotten => {}
+            Self::LyingDisks
+            | Self::StaleTokens
+            | Self::HangsUnreported
+            | Self::WithdrawsForgotten
+            | Self::CancelsUnsent => {}
             Self::SilentForever => plant(Bug::SilentForever),
             Self::VotesNotSynced => plant(Bug::VotesNotSynced),
             Self::NoQuorumGate => plant(Bug::NoQuorumGate),

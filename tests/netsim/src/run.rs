@@ -32,7 +32,8 @@ pub(crate) fn run(
     log: Option<tracing::Level>,
 ) -> ExitCode {
     let planted = plants.words();
-    let has_pipelines = seed.is_multiple_of(PIPELINES_EVERY) || plants.has(Plant::WithdrawsForgotten);
+    let needs_pipelines = [Plant::WithdrawsForgotten, Plant::CancelsUnsent].into_iter().any(|plant| plants.has(plant));
+    let has_pipelines = seed.is_multiple_of(PIPELINES_EVERY) || needs_pipelines;
     let mut simulation = Simulation::new(seed, plants);
     *simulation.cluster.pipelines.borrow_mut() = has_pipelines;
     if let Some(level) = log {

@@ -108,6 +108,11 @@ fn frontends_that_leave_stage_requests_behind() {
     found_by_seeds("withdraws-forgotten", "1", "P1: ");
 }
 
+#[test]
+fn frontends_that_tell_no_leader_what_they_withdraw() {
+    found_by_seeds("cancels-unsent", "1", "P1: ");
+}
+
 /// Over a copy from between two boots either sign is enough by itself.
 #[test]
 fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {

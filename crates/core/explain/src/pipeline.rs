@@ -56,13 +56,11 @@ pub struct StageExplanation {
     pub reason: String,
     /// How long its batch ran; none without a result.
     pub execution_ms: Option<f64>,
+    /// Whether the request ended with it, for want of its result.
+    pub ended_request: bool,
 }
 
 impl StageExplanation {
-    fn is_lost(&self) -> bool {
-        matches!(self.outcome.as_str(), "dropped" | "failed")
-    }
-
     /// Its name, or what it is called by.
     fn named(&self) -> &str {
         self.request.as_deref().unwrap_or("without an id")
@@ -116,9 +114,8 @@ impl PipelineExplanation {
         if !matches!(self.outcome.as_str(), "dropped" | "failed") {
             return Ok(());
         }
-        // The one that ended last ended the request.
-        let lost = self.stages.iter().filter(|stage| stage.is_lost());
-        match lost.max_by(|one, other| one.ended_ms.total_cmp(&other.ended_ms)) {
+        // Without the results of others it would have had a partial answer.
+        match self.stages.iter().find(|stage| stage.ended_request) {
             Some(StageExplanation { stage, request: Some(request), .. }) => line(
                 f,
                 "why",
@@ -128,9 +125,9 @@ impl PipelineExplanation {
                 line(f, "why", format_args!("stage {stage} has no result, and the rest was withdrawn"))
             }
             None if self.outcome == "dropped" => {
-                line(f, "why", format_args!("no stage request was lost: the stages that were left had too little time"))
+                line(f, "why", format_args!("no stage request ended it: the stages that were left had too little time"))
             }
-            None => line(f, "why", format_args!("no stage request was lost")),
+            None => line(f, "why", format_args!("no stage request ended it")),
         }
     }
 }
@@ -151,6 +148,7 @@ mod tests {
             outcome: outcome.into(),
             reason: reason.into(),
             execution_ms: (outcome == "in_time").then_some(22.0),
+            ended_request: false,
         }
     }
 
@@ -186,9 +184,10 @@ mod tests {
     #[test]
     fn the_stage_that_ended_it_is_named_and_without_one_it_had_too_little_time() {
         let stages = || {
+            let digits = stage("digits", 84.0, ("dropped", "queue_full"));
             vec![
                 stage("detect", 31.0, ("in_time", "")),
-                stage("digits", 84.0, ("dropped", "queue_full")),
+                StageExplanation { ended_request: true, ..digits },
                 stage("digits", 84.0, ("withdrawn", "")),
             ]
         };
@@ -200,5 +199,21 @@ mod tests {
         // An answer that lacks something is an answer.
         let text = explained("in_time", "", stages()).to_string();
         assert!(!text.contains("why"), "{text}");
+    }
+
+    #[test]
+    fn a_lost_stage_request_that_a_partial_answer_would_do_without_is_not_blamed() {
+        let digits = stage("digits", 60.0, ("dropped", "shed"));
+        let text = explained("failed", "no_answer", vec![stage("detect", 31.0, ("in_time", "")), digits.clone()]);
+        let text = text.to_string();
+        assert!(
+            text.ends_with("why       no stage request ended it\n") && !text.contains("symphony explain"),
+            "{text}"
+        );
+        // Nor one that ended later than the one that did end it.
+        let ends =
+            StageExplanation { request: None, ended_request: true, ..stage("detect", 31.0, ("failed", "no_gpu")) };
+        let text = explained("failed", "no_gpu", vec![ends, digits]).to_string();
+        assert!(text.ends_with("why       stage detect has no result, and the rest was withdrawn\n"), "{text}");
     }
 }

@@ -8,11 +8,13 @@ use symphony_pipeline::AskId;
 use symphony_protocol::dispatch::{RequestHeader, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::LinkSender;
-use symphony_types::{SubclusterId, Token};
+use symphony_types::{BootId, FrontendId, RequestId, SubclusterId, Token};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::DEADLINE;
+use crate::cluster::Cluster;
+use crate::plant::Plant;
 
 /// A stage request: of which run, and which one.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +34,8 @@ pub(super) struct Waiting {
 
 /// Where requests are asked and wait.
 pub(super) struct Desk {
+    cluster: Cluster,
+    me: (FrontendId, BootId),
     views: watch::Receiver<Arc<View>>,
     table: RefCell<BTreeMap<u64, Waiting>>,
     links: RefCell<BTreeMap<SubclusterId, (Token, LinkSender<ToLeader>)>>,
@@ -40,8 +44,8 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    pub(super) fn new(views: watch::Receiver<Arc<View>>) -> Self {
-        Self { views, table: RefCell::default(), links: RefCell::default(), sequence: Cell::new(0) }
+    pub(super) fn new(cluster: Cluster, me: (FrontendId, BootId), views: watch::Receiver<Arc<View>>) -> Self {
+        Self { cluster, me, views, table: RefCell::default(), links: RefCell::default(), sequence: Cell::new(0) }
     }
 
     pub(super) fn subclusters(&self) -> Vec<SubclusterId> {
@@ -94,6 +98,12 @@ impl Desk {
     /// Takes a request back from its leader, too.
     pub(super) fn withdraw(&self, sequence: u64) {
         let Some(waiting) = self.take(sequence) else { return };
+        let (frontend, boot) = self.me;
+        let request = RequestId { frontend, boot, sequence };
+        self.cluster.withdrawn.borrow_mut().insert(request, self.sequence.get());
+        if self.cluster.plants.has(Plant::CancelsUnsent) {
+            return;
+        }
         if let Some((_, link)) = self.links.borrow().get(&waiting.subcluster) {
             let _ = link.send(ToLeader::Cancel { requests: vec![(sequence, 0)] });
         }

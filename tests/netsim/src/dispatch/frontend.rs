@@ -38,7 +38,7 @@ pub(crate) async fn run(
     let net = cluster.links.net(name);
     let listener = cluster.links.listen(name, DATA_PORT).await?;
     let incoming = Incoming::new(listener, net.clone(), Port::new("frontend.data", &[Role::Backend], 256));
-    let desk = Rc::new(Desk::new(views.clone()));
+    let desk = Rc::new(Desk::new(cluster.clone(), (frontend, boot), views.clone()));
     let pipelines = Rc::new(RefCell::new(Pipelines::new(cluster.clone(), boot)?));
     tokio::task::spawn_local(take_results(cluster.clone(), boot, incoming, Rc::clone(&desk), Rc::clone(&pipelines)));
     tokio::task::spawn_local(ask(cluster.clone(), boot, Rc::clone(&desk), pipelines));

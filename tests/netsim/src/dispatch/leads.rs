@@ -10,11 +10,13 @@ use std::time::Duration;
 use symphony_control_plane::{ControlPlane, LeadReport, PolicyFailure};
 use symphony_net::sockets::Listener;
 use symphony_net::{Expected, Incoming, Net, Port, Role};
-use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::dispatch::{ToFrontend, ToLeader};
 use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
-use symphony_types::{BackendId, BootId, GpuId, ModelId, Nanos, NodeId, RequestId, SubclusterId, Token};
+use symphony_types::{
+    BackendId, BootId, FrontendId, GpuId, Invariant, ModelId, Nanos, NodeId, RequestId, SubclusterId, Token,
+};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -50,13 +52,32 @@ struct Lead {
 }
 
 impl Lead {
-    fn ask(&mut self, requests: impl IntoIterator<Item = RequestId>) {
-        for request in requests {
-            if !self.taken.contains(&request) && !self.waiting.contains(&request) {
-                self.waiting.push_back(request);
-            }
+    fn ask(&mut self, request: RequestId) {
+        if !self.taken.contains(&request) && !self.waiting.contains(&request) {
+            self.waiting.push_back(request);
         }
         self.dispatch();
+    }
+
+    fn cancel(&mut self, requests: &[RequestId]) {
+        self.waiting.retain(|request| !requests.contains(request));
+    }
+
+    /// A frontend begins anew, and asks again for what it still wants.
+    fn forget(&mut self, frontend: FrontendId, boot: BootId) {
+        self.waiting.retain(|request| (request.frontend, request.boot) != (frontend, boot));
+    }
+
+    /// P1: what its frontend withdrew before it asked for another one waits no more, as links keep the order.
+    fn look(&self, asked: RequestId, withdrawn: &BTreeMap<RequestId, u64>) {
+        let left = self.waiting.iter().copied().find(|request| {
+            (request.frontend, request.boot) == (asked.frontend, asked.boot)
+                && withdrawn.get(request).is_some_and(|&last| last < asked.sequence)
+        });
+        if let Some(request) = left {
+            let detail = format!("{request} waits with a leader although it was withdrawn before {asked} was asked");
+            symphony_telemetry::violated(Invariant::P1, detail);
+        }
     }
 
     fn dispatch(&mut self) {
@@ -92,7 +113,7 @@ pub(crate) async fn run(
     let leads = Leads::default();
     let net = cluster.links.net(name);
     let mut tasks = JoinSet::new();
-    tasks.spawn_local(serve(dispatch, net.clone(), Rc::clone(&leads)));
+    tasks.spawn_local(serve(cluster.clone(), dispatch, net.clone(), Rc::clone(&leads)));
     tasks.spawn_local(watch_for_hangs(cluster.clone(), name, plane.lead_reports(), Rc::clone(&leads)));
     let (mut views, mut contact) = (plane.view(), plane.in_contact());
     let mut standby = (0, JoinSet::new());
@@ -284,13 +305,23 @@ async fn converse(
 }
 
 /// Takes requests for what is led.
-async fn serve(listener: Listener, net: Net, leads: Leads) {
+async fn serve(cluster: Cluster, listener: Listener, net: Net, leads: Leads) {
+    // The last link of each frontend for each sub-cluster: what is still to be read of an earlier one counts no more.
+    let last = Rc::<RefCell<BTreeMap<(FrontendId, BootId, SubclusterId), u64>>>::default();
+    let mut links = 0_u64;
     let mut incoming = Incoming::new(listener, net, Port::new("scheduler.dispatch", &[Role::Frontend], 256));
     while let Some(frontend) = incoming.next().await {
         let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(frontend);
-        let leads = Rc::clone(&leads);
+        links += 1;
+        let (link, cluster, leads, last) = (links, cluster.clone(), Rc::clone(&leads), Rc::clone(&last));
         tokio::task::spawn_local(async move {
-            let mut whose = None;
+            let mut whose: Option<(FrontendId, BootId, SubclusterId, Token)> = None;
+            let lead_of = |whose: Option<(FrontendId, BootId, SubclusterId, Token)>| {
+                let (frontend, boot, subcluster, token) = whose?;
+                let is_last = last.borrow().get(&(frontend, boot, subcluster)) == Some(&link);
+                let lead = leads.borrow().get(&subcluster).map(|(held, lead, _)| (*held, Rc::clone(lead)));
+                lead.filter(|(held, _)| is_last && *held == token).map(|(_, lead)| (frontend, boot, lead))
+            };
             while let Ok(frame) = receiver.receive().await {
                 match frame.message {
                     ToLeader::Hello { frontend, boot, subcluster, token } => {
@@ -305,15 +336,24 @@ async fn serve(listener: Listener, net: Net, leads: Leads) {
                         if sender.send(answer).is_err() || !leads_it {
                             return;
                         }
+                        last.borrow_mut().insert((frontend, boot, subcluster), link);
+                        let Some((_, _, lead)) = lead_of(whose) else { return };
+                        lead.borrow_mut().forget(frontend, boot);
                     }
                     ToLeader::Announce { requests, .. } | ToLeader::Redrive { requests, .. } => {
-                        let Some((frontend, boot, subcluster, token)) = whose else { return };
-                        let lead = leads.borrow().get(&subcluster).map(|(held, lead, _)| (*held, Rc::clone(lead)));
-                        let Some((_, lead)) = lead.filter(|(held, _)| *held == token) else { return };
-                        let id = |header: RequestHeader| RequestId { frontend, boot, sequence: header.sequence };
-                        lead.borrow_mut().ask(requests.into_iter().map(id));
+                        let Some((frontend, boot, lead)) = lead_of(whose) else { return };
+                        let mut lead = lead.borrow_mut();
+                        for header in requests {
+                            let request = RequestId { frontend, boot, sequence: header.sequence };
+                            lead.look(request, &cluster.withdrawn.borrow());
+                            lead.ask(request);
+                        }
                     }
-                    ToLeader::Cancel { .. } => {}
+                    ToLeader::Cancel { requests } => {
+                        let Some((frontend, boot, lead)) = lead_of(whose) else { return };
+                        let id = |(sequence, _)| RequestId { frontend, boot, sequence };
+                        lead.borrow_mut().cancel(&requests.into_iter().map(id).collect::<Vec<_>>());
+                    }
                 }
             }
         });

@@ -4,6 +4,11 @@ import { list, known, make, number, rate, percent, ms, slo, modelLink, reasonsOf
 
 const TROUBLES_MAX = 8; // more are counted
 export const BAD_SHARE = 0.01; // requests that may miss the SLO: goodput is judged by the p99
+const SILENT_S = 2; // a replica that is heard may be down, too
+
+// What a process is that is not up.
+export const downWords = (process) =>
+  process.silent_s >= SILENT_S ? `silent for ${number(process.silent_s)} s` : "down";
 
 // How bad a model is: 2 it serves nobody, 1 it misses its SLO or refuses, 0 nothing.
 export function modelTrouble(model) {
@@ -45,8 +50,7 @@ export function troubles(cluster) {
   }
   for (const process of list(cluster.processes)) {
     const name = `${process.role} ${process.name || process.id}`;
-    if (process.up === false && process.left !== true)
-      add("bad", process.silent_s ? `${name} is silent for ${number(process.silent_s)} s` : `${name} is down`);
+    if (process.up === false && process.left !== true) add("bad", `${name} is ${downWords(process)}`);
   }
   const gone = list(cluster.gpus).filter((gpu) => gpu.up && gpu.state !== "up");
   for (const gpu of gone.slice(0, 3)) add("warn", `GPU g${gpu.id} of ${gpu.backend}: ${gpu.state}`);

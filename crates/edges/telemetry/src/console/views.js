@@ -20,7 +20,7 @@ import {
   ordered,
 } from "./base.js";
 import { lane, laneAxis, lines, meter, spark, stacks } from "./charts.js";
-import { BAD_SHARE, modelTrouble } from "./troubles.js";
+import { BAD_SHARE, downWords, modelTrouble } from "./troubles.js";
 
 const OUTCOMES = [
   ["in_time", "in time"],
@@ -554,7 +554,7 @@ export function processesView(cluster) {
         : process.up === true
           ? ["good", "up"]
           : process.up === false
-            ? ["bad", process.silent_s ? `silent for ${number(process.silent_s)} s` : "down"]
+            ? ["bad", downWords(process)]
             : ["soft", "unknown"];
       const note = [
         process.control_leader ? "leads the control group" : null,

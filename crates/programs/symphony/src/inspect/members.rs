@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_protocol::view::{FrontendView, GroupMemberView, View};
-use symphony_types::Level;
+use symphony_types::{Level, Nanos};
 
 use super::{Shown, subcluster_name};
 
@@ -24,7 +24,8 @@ pub(crate) fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
     }
 }
 
-/// For how many seconds a replica is silent; none if the leader of the control group hears it, or does not say.
+/// For how many seconds a replica is silent, in words; none if the leader of the control group hears it, or does not
+/// say.
 pub(crate) fn silent_s(member: &GroupMemberView) -> Option<u64> {
     member.silent.map(|silent| Duration::from(silent).as_secs()).filter(|seconds| *seconds >= REPLICA_SILENT_S)
 }
@@ -51,6 +52,7 @@ pub(crate) fn show(view: &View) -> Shown {
         rows.push(cells.into());
     };
     let known = |level: Option<Level>| level.map_or_else(|| "-".to_owned(), |level| level.get().to_string());
+    let seconds = |time: Option<Nanos>| time.map(|time| Duration::from(time).as_secs_f64());
     let up = |up: bool| if up { "up" } else { "down" }.to_owned();
     let ids: std::collections::BTreeSet<_> = view.nodes.keys().chain(view.group.keys()).collect();
     for id in ids {
@@ -60,7 +62,8 @@ pub(crate) fn show(view: &View) -> Shown {
         let addr = node.map(|n| n.control_addr.clone()).or_else(|| member.map(|m| m.control_addr.clone()));
         let (addr, is_up) = (addr.unwrap_or_default(), node.is_some_and(|n| n.up));
         let duty = node.map(|n| n.duty).unwrap_or_default();
-        let (level, stuck) = (member.and_then(|m| m.level), member.and_then(|m| m.stuck));
+        let level = member.and_then(|m| m.level);
+        let (silent, stuck) = (member.and_then(|m| m.silent), member.and_then(|m| m.stuck));
         let (group, applied, lag) =
             (member.map(|m| m.role.label()), member.map(|m| m.applied_index), member.map(|m| m.lag));
         let mut note = match member {
@@ -74,8 +77,7 @@ pub(crate) fn show(view: &View) -> Shown {
         });
         let shown = json!({ "role": "scheduler", "id": id.to_string(), "name": "", "addr": addr, "up": is_up,
             "duty": duty.label(), "group": group, "applied_index": applied, "lag": lag, "leads": leads,
-            "silent_s": member.and_then(silent_s), "stuck_s": stuck.map(|stuck| Duration::from(stuck).as_secs_f64()),
-            "level": level.map(Level::get), "note": note });
+            "silent_s": seconds(silent), "stuck_s": seconds(stuck), "level": level.map(Level::get), "note": note });
         let state = if node.is_some() { up(is_up) } else { "joining".to_owned() };
         let (id, duty) = (id.to_string(), duty.to_string());
         add(shown, ["scheduler".into(), id, String::new(), addr, state, duty, known(level), note]);
@@ -98,8 +100,8 @@ pub(crate) fn show(view: &View) -> Shown {
     for (id, f) in &view.frontends {
         let (up, state) = presence(f);
         let shown = json!({ "role": "frontend", "id": id.to_string(), "name": f.name, "addr": f.data_addr, "up": up,
-            "left": f.has_left(), "silent_s": f.silent.map(|silent| Duration::from(silent).as_secs_f64()),
-            "duty": f.duty.label(), "drained": f.drained, "level": f.level.map(Level::get), "note": "" });
+            "left": f.has_left(), "silent_s": seconds(f.silent), "duty": f.duty.label(), "drained": f.drained,
+            "level": f.level.map(Level::get), "note": "" });
         let (name, addr, duty) = (f.name.clone(), f.data_addr.clone(), finished(f.duty, f.drained));
         add(shown, ["frontend".into(), id.to_string(), name, addr, state, duty, known(f.level), String::new()]);
     }
@@ -109,7 +111,7 @@ pub(crate) fn show(view: &View) -> Shown {
 #[cfg(test)]
 mod tests {
     use symphony_protocol::view::{GroupRole, NodeView, SubclusterView};
-    use symphony_types::{BootId, Nanos, NodeId, SubclusterId};
+    use symphony_types::{BootId, NodeId, SubclusterId};
 
     use super::*;
 
@@ -142,13 +144,12 @@ mod tests {
             (note, json[1]["silent_s"].clone(), json[1]["stuck_s"].clone())
         };
         let nothing = Value::Null;
-        let plain = ("voter, applied 39, lag 4".to_owned(), nothing.clone(), nothing.clone());
-        assert_eq!(shown(member(4, None, None)), plain, "an older leader does not say");
-        assert_eq!(shown(member(4, Some(1_900), None)), plain, "heartbeats come many times a second");
-        let silent = ("voter, applied 39, lag 4, silent for 12 s".to_owned(), json!(12), nothing.clone());
+        let plain = |silent| ("voter, applied 39, lag 4".to_owned(), silent, nothing.clone());
+        assert_eq!(shown(member(4, None, None)), plain(Value::Null), "an older leader does not say");
+        assert_eq!(shown(member(4, Some(1_900), None)), plain(json!(1.9)), "heartbeats come many times a second");
+        let silent = ("voter, applied 39, lag 4, silent for 12 s".to_owned(), json!(12.7), nothing.clone());
         assert_eq!(shown(member(4, Some(12_700), None)), silent);
-        let stuck =
-            |words: &str| (format!("voter, applied 39, stuck: behind by {words}"), nothing.clone(), json!(12.5));
+        let stuck = |words: &str| (format!("voter, applied 39, stuck: behind by {words}"), json!(0.003), json!(12.5));
         assert_eq!(shown(member(412, Some(3), Some(12_500))), stuck("412 entries for 12 s"));
         assert_eq!(shown(member(1, Some(3), Some(12_500))), stuck("1 entry for 12 s"));
     }

@@ -27,6 +27,8 @@ pub(crate) struct StageNote {
     pub(crate) outcome: &'static str,
     pub(crate) reason: &'static str,
     pub(crate) execution: Option<Nanos>,
+    /// Whether its request ended with it, for want of its result.
+    pub(crate) ended_request: bool,
 }
 
 /// The stage requests of one request that have ended.
@@ -41,7 +43,7 @@ struct Noted {
 }
 
 impl StageLog {
-    /// One more has ended. Beyond [`STAGES_MAX`] one that is lost, which may end the request, takes the last place.
+    /// One more has ended. Beyond [`STAGES_MAX`] the one that ends the request takes the last place.
     pub(crate) fn note(&self, note: StageNote) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if noted.notes.len() < STAGES_MAX {
@@ -49,7 +51,7 @@ impl StageLog {
             return;
         }
         noted.more += 1;
-        if matches!(note.outcome, "dropped" | "failed")
+        if note.ended_request
             && let Some(last) = noted.notes.last_mut()
         {
             *last = note;
@@ -114,6 +116,7 @@ impl StageNote {
             outcome: self.outcome.to_owned(),
             reason: self.reason.to_owned(),
             execution_ms: self.execution.map(Nanos::as_millis_f64),
+            ended_request: self.ended_request,
         }
     }
 }
@@ -187,6 +190,7 @@ mod tests {
             outcome,
             reason: "",
             execution: None,
+            ended_request: false,
         }
     }
 
@@ -210,13 +214,14 @@ mod tests {
             let log = StageLog::default();
             (0..STAGES_MAX).for_each(|item| log.note(note(item, "in_time")));
             log.note(note(STAGES_MAX, "in_time"));
-            log.note(note(STAGES_MAX + 1, "dropped"));
+            log.note(StageNote { ended_request: true, ..note(STAGES_MAX + 1, "dropped") });
+            log.note(note(STAGES_MAX + 2, "withdrawn"));
             memory.remember(end(sequence), &log);
         }
         assert!(memory.explain(request(1)).is_none() && memory.explain(request(2)).is_some());
         let told = memory.explain(request(requests)).unwrap();
         assert_eq!((told.outcome.as_str(), told.reason.as_str(), told.ended_ms), ("dropped", "shed", 3.0));
-        assert_eq!((told.stages.len(), told.more), (STAGES_MAX, 2));
+        assert_eq!((told.stages.len(), told.more), (STAGES_MAX, 3));
         let last = told.stages.last().unwrap();
         assert_eq!((last.item as usize, last.outcome.as_str(), last.deadline_ms), (STAGES_MAX + 1, "dropped", 2.0));
     }

@@ -5,7 +5,8 @@
 //!         decode ├ queue ├ transfer ├ window ├ execution ─ link ▶ batch ├ reply
 //! ```
 //!
-//! A request for a pipeline has a span `stage` for each stage request instead, which has the steps from `queue` on.
+//! A request for a pipeline has a span `stage` for each stage request instead, which has the steps from `queue` on, and
+//! before them `crop` if its input is a region of a picture.
 //!
 //! Times at the backend are counted back from when the result came, as if it had taken no time: `reply` is that much
 //! too long, and what is before it too late.
@@ -50,9 +51,10 @@ pub(super) fn of(record: &RequestRecord<'_>, span: RequestSpan) -> Vec<FinishedS
         });
         from = to;
     };
-    // Its inputs were there before it was asked.
     if !is_stage {
         step("decode", record.admitted, None);
+    } else if record.admitted > record.arrived {
+        step("crop", record.admitted, None);
     }
     match &record.ran {
         _ if record.kind == RecordKind::Pipeline => {}

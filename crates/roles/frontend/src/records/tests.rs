@@ -150,13 +150,18 @@ fn a_pipeline_has_a_span_and_each_stage_request_one_below_it() {
     assert_eq!(names(&spans), ["infer", "decode"], "what it waited for is told by its stages");
 
     let span = whole.span.unwrap().below();
-    let stage = RequestRecord { kind: RecordKind::Stage("detect"), span: Some(span), ..answered(&context, arrived) };
+    let at_once = RequestRecord { admitted: arrived, ..answered(&context, arrived) };
+    let stage = RequestRecord { kind: RecordKind::Stage("detect"), span: Some(span), ..at_once };
     let spans = request_spans::of(&stage, span);
     assert_eq!(names(&spans), ["stage", "queue", "transfer", "window", "execution", "reply"]);
     assert_eq!((spans[0].parent, spans[0].serves, spans[0].ids.trace), (Some(0xdef), false, 0xabc));
     assert!(spans[1..].iter().all(|step| step.parent == Some(spans[0].ids.span)), "{spans:?}");
     assert!(spans[0].attributes.contains(&("symphony.stage", "detect".to_owned())), "{:?}", spans[0].attributes);
-    assert_ne!(whole.span.unwrap().below().context.span, span.context.span, "each has its own");
+    assert_ne!(stage.span.unwrap().below().context.span, span.context.span, "each has its own");
+    // It waited for its region.
+    let spans = request_spans::of(&RequestRecord { admitted: arrived + MS, ..stage }, span);
+    assert_eq!(names(&spans[..3]), ["stage", "crop", "queue"]);
+    assert_eq!((spans[0].start, spans[1].end), (spans[1].start, spans[2].start));
 }
 
 /// A pipe that is full.

@@ -187,7 +187,7 @@ impl<'a> Host<'a> {
             Timeliness::Late => Outcome::Late,
         };
         let took = answer.at.saturating_duration_since(open.asked_at);
-        self.note(item, &open, (outcome.label(), ""), (answer.at, Some(answer.execution)));
+        self.note(item, &open, (outcome.label(), ""), (answer.at, Some(answer.execution)), false);
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome.label(), ""), Some(took));
         self.executions[stage] = self.executions[stage].max(answer.execution);
         let pipeline = Arc::clone(&self.pipeline);
@@ -219,7 +219,7 @@ impl<'a> Host<'a> {
             None => (Outcome::Cancelled.label(), ""),
         };
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome, reason), None);
-        self.note(item, open, (outcome, reason), (Instant::now(), None));
+        let at = Instant::now();
         let request = open.receipt.id().map(|request| request.to_string()).unwrap_or_default();
         let stage = self.pipeline.stage_name(stage).to_owned();
         let of_stage = |error| InferError::Stage { stage, request, error: Box::new(error) };
@@ -229,12 +229,15 @@ impl<'a> Host<'a> {
                 InferError::BadPicture(why) => InferError::BadPicture(format!("item {item}: {why}")),
                 other => other,
             };
+            self.note(item, open, (outcome, reason), (at, None), true);
             return Some(Ended::Lost { end: AttemptEnd::BadInput(of_stage(error)), of_stage: None });
         };
         let now = self.now();
-        let actions = self.items[item].run.step(now, Event::StageEnded { ask, lost })?;
-        let outcome = self.act(item, actions)?;
-        Some(ended_with(outcome, Some(of_stage(error))))
+        let actions = self.items[item].run.step(now, Event::StageEnded { ask, lost });
+        // None if a partial answer does without it.
+        let end = actions.and_then(|actions| self.act(item, actions));
+        self.note(item, open, (outcome, reason), (at, None), end.is_some());
+        end.map(|end| ended_with(end, Some(of_stage(error))))
     }
 
     /// Does what a run wants done. Some if its item has no answer.
@@ -387,6 +390,7 @@ impl<'a> Host<'a> {
         open: &OpenAsk,
         (outcome, reason): (&'static str, &'static str),
         (at, execution): (Instant, Option<Nanos>),
+        ended_request: bool,
     ) {
         let RequestKind::Pipeline(log) = &self.request.kind else { return };
         let declared = &self.pipeline.declaration.stages[open.stage];
@@ -403,6 +407,7 @@ impl<'a> Host<'a> {
             outcome,
             reason,
             execution,
+            ended_request,
         });
     }
 
@@ -416,7 +421,7 @@ impl<'a> Host<'a> {
         let withdrawn = std::mem::take(&mut self.asks);
         for ((item, _), open) in &withdrawn {
             self.inner.pipeline_counters.stage_ended(&self.pipeline, open.stage, ("withdrawn", ""), None);
-            self.note(*item, open, ("withdrawn", ""), (Instant::now(), None));
+            self.note(*item, open, ("withdrawn", ""), (Instant::now(), None), false);
         }
         self.asked.clear();
         heed_open(&self.open);

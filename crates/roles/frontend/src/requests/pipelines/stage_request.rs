@@ -74,6 +74,7 @@ impl Inner {
     pub(super) async fn ask_stage(self: Arc<Self>, asked: StageRequest) -> Result<StageAnswer, InferError> {
         let StageRequest { pipeline, stage, model, input, deadline, weight, context, receipt, span, fed_at, open } =
             asked;
+        let (asked_at, is_region) = (Instant::now(), matches!(input, StageInput::Region { .. }));
         // A region may wait for a thread longer than it is of use.
         let made = tokio::time::timeout_at(deadline.into(), self.stage_input(&model, input)).await;
         let mut input = made.map_err(|_| InferError::Dropped(DropReason::QueueExpired))??;
@@ -92,7 +93,8 @@ impl Inner {
         let request = AcceptedRequest {
             model: Arc::clone(&model),
             items: 1,
-            arrived: now,
+            // What else it takes is there or, as other pictures, decoded while it is queued.
+            arrived: if is_region { asked_at } else { now },
             deadline,
             weight,
             receipt,

@@ -12,7 +12,7 @@ use symphony_pipeline::{
     PipelineDeclaration, PipelineInput, PipelineOutput, PipelineRun, RunCheck,
 };
 use symphony_protocol::dispatch::EndReason;
-use symphony_protocol::federation::FederationView;
+use symphony_protocol::federation::{FederatedModelView, FederationView};
 use symphony_protocol::view::{KindProfile, PipelineView, View};
 use symphony_telemetry::Traces;
 use symphony_types::{
@@ -229,6 +229,31 @@ async fn every_item_goes_by_itself_and_nothing_found_is_an_answer() {
 }
 
 #[tokio::test]
+async fn a_stage_is_asked_in_the_cluster_where_its_model_is_at_home() {
+    // The second one has the model of the second stage, and knows of no pipeline.
+    let mut other = pipeline_view(false);
+    other.pipelines.clear();
+    other.models.remove(&ModelId::new(4));
+    let at = |cluster: &str| FederatedModelView { home: Some(cluster.into()), ..FederatedModelView::default() };
+    let models = [("detect".to_owned(), at("a")), ("recognise".to_owned(), at("b"))].into();
+    let plan = FederationView { models, ..FederationView::default() };
+    let frontend = frontend(vec![pipeline_view(false), other], plan);
+    let [here, there] = [0, 1].map(|slot: usize| Arc::clone(&frontend.slots[slot].requests.table));
+    let asking = asks(&frontend, 1);
+    open(&here, 1).await;
+    assert!(here.end(2, answer(FOUND)));
+    open(&there, 2).await;
+    assert_eq!((here.len(), here.stages(), there.len()), (1, 0, 0), "the request itself has its place in the first");
+    for sequence in [1, 2] {
+        let label = if there.payload(sequence).unwrap() == "ab01" { b"1" } else { b"5" };
+        assert!(there.end(sequence, answer(label)));
+    }
+    let said = asking.await.unwrap().unwrap();
+    assert_eq!(&said.payload[..], b"\x09\x01\x0715");
+    assert!(here.is_empty() && there.is_empty());
+}
+
+#[tokio::test]
 async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the_others() {
     let (frontend, table) = served(false);
     let asking = asks(&frontend, 1);
@@ -259,6 +284,8 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
             ("recognise", "recognise", "f2/3/4", "withdrawn"),
         ]
     );
+    let ended_it = told.stages.iter().filter(|stage| stage.ended_request).map(|stage| stage.request.as_deref());
+    assert_eq!(ended_it.collect::<Vec<_>>(), [Some("f2/3/3")]);
     let detect = told.stages.iter().find(|stage| stage.stage == "detect").unwrap();
     assert!(detect.asked_ms <= detect.ended_ms && detect.ended_ms <= told.ended_ms, "{told:?}");
     assert!(detect.deadline_ms < told.deadline_ms && detect.execution_ms == Some(1.0), "{told:?}");
@@ -279,6 +306,9 @@ async fn a_partial_pipeline_answers_without_what_was_lost() {
     let pipeline = said.pipeline.unwrap();
     assert_eq!((pipeline.is_partial, pipeline.outputs[1].places.as_deref()), (true, Some("0.2")));
     assert_eq!(&said.payload[..], b"\x09\x01\x075");
+    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
+    assert!(told.stages.iter().any(|stage| stage.outcome == "dropped"), "{told:?}");
+    assert!(told.stages.iter().all(|stage| !stage.ended_request), "{told:?}");
 }
 
 /// The same pipeline of pictures of four grey pixels: each box is a region of two.
@@ -336,6 +366,28 @@ async fn boxes_become_regions_of_the_clients_picture() {
     assert!(said.starts_with("stage `detect` (request f2/3/") && said.contains("item 0: input `x`"), "{said}");
     assert_eq!(error.face().reason, "bad_picture");
     assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn that_a_stage_request_waits_for_its_region_is_in_its_span() {
+    let frontend = frontend(vec![picture_view()], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    // Nobody takes them, so that they are counted.
+    let traces = Arc::new(Traces::start("http://127.0.0.1:1", 1.0, "symphony-test", "t").unwrap());
+    frontend.records.trace_by(Arc::clone(&traces));
+    let encoded = Some(pictures(vec![picture(&[10, 20, 30, 40])], 0));
+    let asked = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
+    let asks = Arc::clone(&frontend);
+    let asking = tokio::spawn(async move { asks.infer(asked).await });
+    assert_eq!(input(&table, 2).await.len(), 4);
+    assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
+    assert_eq!((input(&table, 3).await.len(), input(&table, 4).await.len()), (2, 2));
+    assert!(table.end(3, answer(b"7")) && table.end(4, answer(b"7")));
+    asking.await.unwrap().unwrap();
+    let lost = traces.lost();
+    tokio::task::spawn_blocking(move || frontend.records.finish()).await.unwrap();
+    // As of tensors, and that two of them were cut out.
+    assert_eq!(lost.get(), 2 + 3 * 6 + 2 + 1);
 }
 
 #[tokio::test]
