@@ -1,5 +1,5 @@
-//! A Prometheus with the configuration and the rules of deploy/prometheus watches a cluster, where nearly everything goes
-//! wrong that there is an alert for. Within half a minute after an outage one of its alerts fires.
+//! A Prometheus with the configuration and the rules of deploy/prometheus watches a cluster in which what most alerts
+//! are about happens. Within half a minute after an outage one of its alerts fires.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -77,7 +77,7 @@ const OUTAGES: [Outage; 3] = [
     },
 ];
 
-/// Of a cluster without any scheduler.
+/// Of a cluster without any scheduler; all of them fire earlier where the leaders were among those killed first.
 const LEADERLESS: [Alert; 3] = [
     ("SymphonyProcessDown", "job", "symphony-scheduler"),
     ("SymphonyRaftWithoutLeader", "severity", "page"),
