@@ -1,7 +1,7 @@
 # The few commands people need. Everything else is cargo's, or `symphony help`.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test upgrade test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-door bench-executor bench-prediction bench-payloads bench-early bench-live fmt
+.PHONY: help setup setup-tests setup-packages build demo image deb tarball manifests-check test-packages test upgrade test-random test-rdma cuda-kit sim-soak bench bench-frames bench-grpc bench-door bench-executor bench-prediction bench-payloads bench-early bench-prefix bench-pipeline bench-live fmt
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,6 +95,9 @@ bench-early: setup build ## `auto` beside `eager` on real models on one core: cl
 
 bench-prefix: setup build ## heads on one trunk with one queue and one trunk in memory, beside each by itself: rate, memory
 	benches/prefix_batching.py target/release/symphony
+
+bench-pipeline: setup build ## the pipeline of the demo beside a client that asks its two models: latency, answers when saturated, hops
+	benches/pipeline.py target/release/symphony
 
 bench-payloads: ## the inputs of one batch from eight frontends, by every transport beside a plain copy
 	cargo run --release --locked --package symphony-benches --bin payload-pull
