@@ -113,8 +113,8 @@ fn frontends_that_tell_no_leader_what_they_withdraw() {
     found_by_seeds("cancels-unsent", "1", "P1: ");
 }
 
-/// Over a copy from between two boots each of the first two signs is enough by itself: what it is told when it asks, and
-/// what its leader says. The third, at registration, may come after it has voted.
+/// Over a copy from between two boots each of the first two signs is enough by itself: what others answer at its start,
+/// and what its leader says. The third, at registration, may come after it has voted.
 #[test]
 fn a_replica_over_an_older_copy_ends_when_it_asks_or_is_told() {
     for without in ["boots-unasked", "forgotten-unnoticed"] {
