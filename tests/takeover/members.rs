@@ -53,6 +53,7 @@ fn a_new_replica_takes_the_place_of_another_under_load() {
         phase("nothing was lost");
         let report = cluster.load_report(load, LOAD_S).unwrap();
         report.check_safety().unwrap();
+        report.check_nothing_failed().unwrap();
         for model in ["first", "second"] {
             report.check_bad_rate(model, 0.05).unwrap();
             cluster.one_good_request(model).unwrap();

@@ -51,6 +51,9 @@ fn an_older_copy_of_a_disk_is_refused_and_costs_nothing_that_was_acknowledged() 
         copy(&kept, &disk);
         cluster.restart(&name).unwrap();
         assert_eq!(cluster.wait_until_it_ends(&name, END_WITHIN).unwrap().code(), Some(1));
+        let log = fs::read(cluster.workspace.file(&format!("{name}.err"))).unwrap();
+        let log = String::from_utf8_lossy(&log);
+        assert!(log.contains("knows of a later boot"), "it asked before it took part: {log}");
         let words = "older copy of itself";
         cluster.restart(&name).unwrap();
         let (code, log) = cluster.ends_by_itself(&name).unwrap();

@@ -33,6 +33,7 @@ fn replicas_restart_one_after_the_other_and_nobody_notices() {
         phase("every request has its one answer, and hardly one is late");
         let report = cluster.load_report(load, LOAD_S).unwrap();
         report.check_safety().unwrap();
+        report.check_nothing_failed().unwrap();
         for model in ["first", "second"] {
             report.check_bad_rate(model, 0.05).unwrap();
         }

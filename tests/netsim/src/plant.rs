@@ -28,8 +28,10 @@ pub(crate) enum Plant {
     TicksStayOff,
     /// A replica that has less than it acknowledged to its leader takes part all the same.
     ForgottenUnnoticed,
-    /// No replica asks whether others know a later boot of it.
+    /// No replica asks at its start whether others know a later boot of it.
     BootsUnasked,
+    /// No replica looks which boot of it is registered when it registers.
+    RegistrationsUnread,
     /// Replicas with an empty disk found a group whatever the others say.
     FoundsUnasked,
     /// Replicas with an empty disk join a group by the word of anyone who has a log.
@@ -63,6 +65,7 @@ impl Plant {
             Self::TicksStayOff => plant(Bug::TicksStayOff),
             Self::ForgottenUnnoticed => plant(Bug::ForgottenUnnoticed),
             Self::BootsUnasked => plant(Bug::BootsUnasked),
+            Self::RegistrationsUnread => plant(Bug::RegistrationsUnread),
             Self::FoundsUnasked => plant(Bug::FoundsUnasked),
             Self::JoinsUnasked => plant(Bug::JoinsUnasked),
         }

@@ -29,8 +29,10 @@ pub enum Bug {
     TicksStayOff,
     /// A replica that has less than it acknowledged to its leader takes part anyway.
     ForgottenUnnoticed,
-    /// Replicas are not asked whether they know a later boot of this one.
+    /// At its start a replica asks nobody for a later boot of it.
     BootsUnasked,
+    /// A replica that registers does not look which boot of it is registered.
+    RegistrationsUnread,
     /// A replica with an empty disk founds its group whatever the others say.
     FoundsUnasked,
     /// A replica with an empty disk joins a group by the word of anyone who has a log.

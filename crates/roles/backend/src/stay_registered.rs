@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use symphony_protocol::control as pb;
-use symphony_transport::{ControlClient, ControlError, LinkedPayloads, PayloadTransport as _, ViewReceiver};
+use symphony_transport::{ControlClient, ControlError, PayloadTransport, ViewReceiver};
 use tokio_util::sync::CancellationToken;
 
 use crate::plan_intake::{BackendIdentity, READY_WITHIN};
@@ -19,11 +19,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const REFUSED_FOR_GOOD: Duration = Duration::from_secs(60);
 
 /// Registers this backend again when it was declared down by mistake (a pause, a cut link).
-pub(crate) async fn stay_registered(
+pub(crate) async fn stay_registered<T: PayloadTransport>(
     control: ControlClient,
     request: pb::RegisterBackendRequest,
     identity: BackendIdentity,
-    transport: Arc<LinkedPayloads>,
+    transport: Arc<T>,
     view: ViewReceiver,
     ended: CancellationToken,
 ) {
@@ -91,7 +91,65 @@ impl ReRegistration {
 
 #[cfg(test)]
 mod tests {
+    use symphony_net::Net;
+    use symphony_protocol::view::{BackendView, View};
+    use symphony_transport::{Payloads, ResultToFrontend};
+    use symphony_types::{BackendId, BootId, FrontendId, SubclusterId, Token};
+    use tokio::net::TcpListener;
+    use tokio::sync::watch;
+    use tokio::time::timeout;
+
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Frontends that answer when the test says so.
+    struct Frontends {
+        asked: watch::Sender<bool>,
+        answer: watch::Sender<bool>,
+    }
+
+    impl PayloadTransport for Frontends {
+        async fn read(&self, _: FrontendId, _: BootId, _: Vec<u64>) -> Payloads {
+            Payloads::new()
+        }
+
+        fn deliver(&self, _: FrontendId, _: BootId, _: Vec<ResultToFrontend>) {}
+
+        async fn finish(&self) {}
+
+        async fn ready(&self, _: Duration) {
+            self.asked.send_replace(true);
+            let _ = self.answer.subscribe().wait_for(|answer| *answer).await;
+        }
+
+        fn name(&self) -> &'static str {
+            "none"
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_declared_down_registers_when_its_frontends_answer() {
+        let replica = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = replica.local_addr().unwrap().to_string();
+        let control = ControlClient::new(&Net::plaintext(), &[addr]).unwrap();
+        let (backend, boot) = (BackendId::new(1), BootId::new(5));
+        let (subcluster, token) = (SubclusterId::new(1), Token::new(1));
+        let identity = BackendIdentity { backend, boot, subcluster, gpus: Vec::new(), token };
+        let down = BackendView { boot, up: false, ..BackendView::default() };
+        let view = View { backends: [(backend, down)].into(), ..View::default() };
+        let (_views, view) = watch::channel(Arc::new(view));
+        let frontends = Arc::new(Frontends { asked: watch::Sender::new(false), answer: watch::Sender::new(false) });
+        let (mut asked, links) = (frontends.asked.subscribe(), Arc::clone(&frontends));
+        let (request, ended) = (pb::RegisterBackendRequest::default(), CancellationToken::new());
+        let registering = tokio::spawn(stay_registered(control, request, identity, links, view, ended));
+
+        assert!(timeout(PATIENCE, asked.wait_for(|asked| *asked)).await.is_ok(), "it asks nobody");
+        assert!(timeout(CHECKED_EVERY * 2, replica.accept()).await.is_err(), "plans would come before their inputs");
+        frontends.answer.send_replace(true);
+        assert!(timeout(PATIENCE, replica.accept()).await.is_ok(), "it does not register");
+        registering.abort();
+    }
 
     #[test]
     fn who_is_declared_down_says_at_once_that_it_is_there_and_ever_more_rarely_if_that_does_not_last() {

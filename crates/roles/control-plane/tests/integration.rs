@@ -6,4 +6,5 @@ mod members_change;
 mod neighbouring_releases;
 mod operations_are_done_once;
 mod replicas_die;
+mod replicas_lag;
 mod scene;

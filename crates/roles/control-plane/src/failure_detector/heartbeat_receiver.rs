@@ -64,7 +64,7 @@ impl HeartbeatReceiver {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let applies = progress.record(now, (heartbeat.node, heartbeat.boot), heartbeat.applied, own);
         progress.tell_level((heartbeat.node, heartbeat.boot), heartbeat.level);
-        self.not_applying.set(progress.late() as i64);
+        self.not_applying.set(progress.late(now) as i64);
         applies
     }
 

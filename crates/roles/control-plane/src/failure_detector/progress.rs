@@ -26,6 +26,13 @@ struct Applied {
     owes: Option<(u64, Instant, bool)>,
 }
 
+impl Applied {
+    /// Whether it still says how far it is. Of one that died or was replaced, nobody knows.
+    fn is_heard(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.heard) <= APPLIES_WITHIN
+    }
+}
+
 impl Progress {
     /// Records a heartbeat to a leader that has applied `own`. Returns whether the replica applies the log.
     pub(crate) fn record(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
@@ -34,7 +41,7 @@ impl Progress {
             known.level = None;
         }
         // While it was down or unheard, it could not show progress.
-        if known.boot != boot || now.saturating_duration_since(known.heard) > APPLIES_WITHIN {
+        if known.boot != boot || !known.is_heard(now) {
             known.owes = None;
         }
         (known.boot, known.index, known.heard) = (boot, index, now);
@@ -64,9 +71,10 @@ impl Progress {
         self.nodes.get(&node).filter(|known| known.boot == boot)?.level
     }
 
-    /// The number of lagging replicas.
-    pub(crate) fn late(&self) -> usize {
-        self.nodes.values().filter(|known| known.owes.is_some_and(|(.., told)| told)).count()
+    /// The number of lagging replicas that are heard.
+    pub(crate) fn late(&self, now: Instant) -> usize {
+        let is_late = |known: &&Applied| known.is_heard(now) && known.owes.is_some_and(|(.., told)| told);
+        self.nodes.values().filter(is_late).count()
     }
 
     /// How long a replica was not heard by this one, which has led since then.
@@ -80,8 +88,7 @@ impl Progress {
     pub(crate) fn stuck(&self, now: Instant, node: NodeId, leads_since: Instant) -> Option<Duration> {
         let known = self.nodes.get(&node)?;
         let (_, since, is_late) = known.owes?;
-        let is_heard = now.saturating_duration_since(known.heard) <= APPLIES_WITHIN;
-        (is_late && is_heard).then(|| now.saturating_duration_since(since.max(leads_since)))
+        (is_late && known.is_heard(now)).then(|| now.saturating_duration_since(since.max(leads_since)))
     }
 
     /// How far a replica has applied the log; 0 if unknown.
@@ -99,8 +106,9 @@ mod tests {
         let (node, start) = (NodeId::new(2), Instant::now());
         let mut progress = Progress::default();
         let mut applies = |ms, boot, index, own| {
-            let applies = progress.record(start + Duration::from_millis(ms), (node, BootId::new(boot)), index, own);
-            (applies, progress.late())
+            let now = start + Duration::from_millis(ms);
+            let applies = progress.record(now, (node, BootId::new(boot)), index, own);
+            (applies, progress.late(now))
         };
         assert_eq!(applies(0, 1, 10, 10), (true, 0));
         assert_eq!(applies(1_000, 1, 10, 40), (true, 0));
@@ -130,7 +138,9 @@ mod tests {
         assert!(!progress.record(at(2_100), (node, BootId::new(1)), 7, 40));
         assert_eq!(progress.stuck(at(3_500), node, at(0)), Some(ms(3_500)), "it moves, and is not at 9");
         assert_eq!(progress.stuck(at(3_500), node, at(3_000)), Some(ms(500)));
+        assert_eq!(progress.late(at(4_100)), 1);
         assert_eq!(progress.stuck(at(4_101), node, at(0)), None, "it is not heard any more");
+        assert_eq!(progress.late(at(4_101)), 0, "nor does one count that died or was replaced");
         assert_eq!(progress.silent(at(15_100), node, at(0)), ms(13_000));
         assert_eq!(progress.silent(at(15_100), node, at(10_100)), ms(5_000));
         assert!(progress.record(at(15_200), (node, BootId::new(1)), 40, 40));

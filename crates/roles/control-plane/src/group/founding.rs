@@ -117,16 +117,16 @@ pub(crate) async fn rejoin(
 
 /// Whether the view names a boot of this replica that its disk does not know.
 pub(crate) fn names_another(me: NodeId, boot_history: &BootHistory, view: &View) -> bool {
-    #[cfg(feature = "planted-faults")]
-    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::BootsUnasked) {
-        return false;
-    }
     let named = view.nodes.get(&me).and_then(|node| node.boot);
     named.is_some_and(|boot| !boot_history.know(boot))
 }
 
 /// Whether that boot is a later one. A view no newer than this replica's log can only name earlier ones.
 fn is_behind(me: NodeId, boot_history: &BootHistory, last_index: u64, view: &View) -> bool {
+    #[cfg(feature = "planted-faults")]
+    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::BootsUnasked) {
+        return false;
+    }
     view.applied_index > last_index && names_another(me, boot_history, view)
 }
 

@@ -148,6 +148,15 @@ async fn tell_policies(process: &Process, proposer: &Proposer, mut views: watch:
     std::future::pending().await
 }
 
+/// Whether a boot of this replica is registered that its disk does not know.
+fn is_another(process: &Process, view: &View) -> bool {
+    #[cfg(feature = "planted-faults")]
+    if symphony_consensus::planted::is(symphony_consensus::planted::Bug::RegistrationsUnread) {
+        return false;
+    }
+    names_another(process.config.node, &process.boot_history, view)
+}
+
 /// Registers; an error if no attempt can succeed.
 async fn register(
     registration: &Command,
@@ -160,7 +169,7 @@ async fn register(
             // By the leader's view, which is complete. A leader's own log is complete too.
             Ok(view) => {
                 let view = view.and_then(|view| View::try_from(view).ok());
-                if view.is_some_and(|view| names_another(process.config.node, &process.boot_history, &view)) {
+                if view.is_some_and(|view| is_another(process, &view)) {
                     return Err(replaced(process, proposer));
                 }
                 proposer.propose(registration).await

@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)] // Each test takes what it needs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -69,6 +70,16 @@ impl Cluster {
 
     /// The same, of a release that knows no level above this one.
     pub async fn start_of(newest: Level, count: u64, timing: Timing) -> Self {
+        Self::start_behind(newest, count, timing, |port| port).await
+    }
+
+    /// The same; the others find a replica's heartbeat port where `in_place_of` says.
+    pub async fn start_behind(
+        newest: Level,
+        count: u64,
+        timing: Timing,
+        in_place_of: impl Fn(SocketAddr) -> SocketAddr,
+    ) -> Self {
         let mut bound = Vec::new();
         let mut addrs = BTreeMap::new();
         for id in 1..=count {
@@ -76,7 +87,7 @@ impl Cluster {
             let heartbeat = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let address = ReplicaAddrs {
                 control: control.local_addr().unwrap().to_string(),
-                heartbeat: heartbeat.local_addr().unwrap().to_string(),
+                heartbeat: in_place_of(heartbeat.local_addr().unwrap()).to_string(),
             };
             addrs.insert(NodeId::new(id), address);
             bound.push((id, Listeners { control: control.into(), heartbeat: heartbeat.into() }));
