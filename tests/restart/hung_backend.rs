@@ -102,7 +102,7 @@ fn where_the_only_backend_hangs_nobody_is_told_of_overload() {
         let after = reasons(cluster);
         let models = cluster.cli(&["get", "models"]).ended_with(0).out;
         assert!(models.contains("no GPU takes it: all its backends are down"), "{models}");
-        for overload in ["protect_batch", "shed", "slo_unreachable"] {
+        for overload in ["protect_batch", "queue_expired", "shed", "slo_unreachable"] {
             assert_eq!(of(&after, overload), of(&before, overload), "{overload}: {before:?}, then {after:?}");
         }
 
@@ -125,7 +125,7 @@ fn where_the_only_backend_hangs_nobody_is_told_of_overload() {
         let models = cluster.cli(&["get", "models"]).ended_with(0).out;
         assert!(models.contains("cordoned or draining"), "{models}");
         let after = reasons(cluster);
-        for overload in ["protect_batch", "shed", "slo_unreachable", "model_not_ready"] {
+        for overload in ["protect_batch", "queue_expired", "shed", "slo_unreachable", "model_not_ready"] {
             assert_eq!(of(&after, overload), of(&before, overload), "{overload}: {before:?}, then {after:?}");
         }
         let _ = cluster.cli(&["uncordon", HANGS]).ended_with(0);

@@ -8,6 +8,10 @@ use symphony_tests::phase;
 
 use super::two_subclusters;
 
+/// How soon clients hear the reason: the two seconds that a leader serves on with `relaxed`, and what a busy machine
+/// adds.
+const REFUSED_WITHIN: Duration = Duration::from_secs(20);
+
 #[test]
 fn a_leader_alone_serves_on_then_refuses_and_resumes() {
     two_subclusters("control-plane-down", |cluster| {
@@ -21,7 +25,7 @@ fn a_leader_alone_serves_on_then_refuses_and_resumes() {
         let killed = Instant::now();
         phase("the sub-cluster serves on; then it stops, and says why");
         let mut good = 0;
-        wait_until("a refusal", Duration::from_secs(120), || {
+        wait_until("a refusal", REFUSED_WITHIN, || {
             // A busy machine may also answer late.
             let error = match cluster.one_request_in_time("first") {
                 Ok(()) => {
@@ -58,12 +62,14 @@ fn where_the_leader_is_gone_with_the_quorum_its_clients_hear_so() {
         for name in &gone {
             cluster.kill(name).unwrap();
         }
-        wait_until("the reason", Duration::from_secs(120), || {
+        let killed = Instant::now();
+        wait_until("the reason", REFUSED_WITHIN, || {
             let error = cluster.one_request_in_time("first").err().map(|error| error.to_string()).unwrap_or_default();
             ensure!(error.contains("control_plane_lost"), "{error}");
             Ok(())
         })
         .unwrap();
+        eprintln!("the reason was heard {} ms after the kill", killed.elapsed().as_millis());
 
         phase("they are back, and both sub-clusters serve");
         for name in &gone {
