@@ -18,14 +18,21 @@ pub(crate) struct Evidence<'a> {
     pub(crate) failed_before: u64,
     /// Of those that failed since, so many for each reason.
     pub(crate) failed_for: BTreeMap<&'static str, u64>,
+    /// Requests of whose end the client never heard, each in words.
+    pub(crate) unanswered: Vec<String>,
+    /// Models whose requests ended twice, by the client's word, and how many.
+    pub(crate) answered_twice_of: Vec<String>,
     /// Answers that belonged to another request.
     pub(crate) foreign: u64,
-    pub(crate) invariant_violations: u64,
+    /// The models that they were for, and how many.
+    pub(crate) foreign_of: Vec<String>,
+    /// Processes that counted violations of invariants, and how many.
+    pub(crate) invariant_violations: &'a [(String, u64)],
     pub(crate) executions: &'a Executions,
     /// Kinds of work of which the control group did none: its history and its writes prove nothing then.
     pub(crate) idle: Vec<&'static str>,
-    /// Acknowledged writes that are gone.
-    pub(crate) writes_lost: u64,
+    /// Acknowledged writes that are gone, each in words.
+    pub(crate) writes_lost: &'a [String],
     /// What replicas said that does not fit together.
     pub(crate) findings: &'a [String],
     /// Whether the answers of the control group tell one story.
@@ -38,6 +45,19 @@ pub(crate) struct Evidence<'a> {
     pub(crate) calm: (u64, u64),
 }
 
+/// So many of what was found are named.
+const NAMED_MAX: usize = 3;
+
+/// The first of them, to follow their count; nothing where nobody knows which they are.
+fn named(all: &[String]) -> String {
+    let first = all[..all.len().min(NAMED_MAX)].join("; ");
+    match all.len() {
+        0 => String::new(),
+        1..=NAMED_MAX => format!(" ({first})"),
+        _ => format!(" ({first}; and others)"),
+    }
+}
+
 /// The outcome, and why it is no pass. A violation counts even where the harness failed as well: what was seen was
 /// seen, except for times, which a generator that lags makes by itself.
 pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec<String>) {
@@ -45,10 +65,18 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
     let Ledger { accepted, in_time, late, dropped, failed, cancelled, lost, answered_twice } = evidence.ledger;
     let ended = in_time + late + dropped + failed + cancelled;
     if lost > 0 || ended < accepted {
-        broken.push(format!("I3: {} requests have no outcome", lost.max(accepted.saturating_sub(ended))));
+        broken.push(format!(
+            "I3: {} requests have no outcome{}",
+            lost.max(accepted.saturating_sub(ended)),
+            named(&evidence.unanswered)
+        ));
     }
     if answered_twice > 0 || ended > accepted {
-        broken.push(format!("I3: {} requests ended twice", answered_twice.max(ended.saturating_sub(accepted))));
+        broken.push(format!(
+            "I3: {} requests ended twice{}",
+            answered_twice.max(ended.saturating_sub(accepted)),
+            named(&evidence.answered_twice_of)
+        ));
     }
     let failed_since = failed.saturating_sub(evidence.failed_before);
     if let Some(promised) = promise.failed_max.filter(|promised| failed_since > *promised) {
@@ -56,10 +84,16 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
         broken.push(format!("{failed_since} requests failed ({}); promised are {promised}", reasons.join(", ")));
     }
     if evidence.foreign > 0 {
-        broken.push(format!("I3: {} answers belonged to other requests", evidence.foreign));
+        broken.push(format!(
+            "I3: {} answers belonged to other requests{}",
+            evidence.foreign,
+            named(&evidence.foreign_of)
+        ));
     }
-    if evidence.invariant_violations > 0 {
-        broken.push(format!("the processes counted {} violations of invariants", evidence.invariant_violations));
+    if !evidence.invariant_violations.is_empty() {
+        let sum: u64 = evidence.invariant_violations.iter().map(|(_, count)| count).sum();
+        let who: Vec<_> = evidence.invariant_violations.iter().map(|(who, count)| format!("{who} {count}")).collect();
+        broken.push(format!("the processes counted {sum} violations of invariants{}", named(&who)));
     }
     let Executions { stale, overlapping, disputed, missing, findings, ran, .. } = evidence.executions;
     if stale + overlapping + disputed > 0 {
@@ -68,12 +102,19 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
         ));
         broken.extend(findings.iter().cloned());
     }
-    if evidence.writes_lost > 0 {
-        broken.push(format!("I6: {} acknowledged writes are gone", evidence.writes_lost));
+    if !evidence.writes_lost.is_empty() {
+        let lost = evidence.writes_lost;
+        broken.push(format!("I6: {} acknowledged writes are gone{}", lost.len(), named(lost)));
     }
     broken.extend(evidence.findings.iter().cloned());
     broken.extend(evidence.story.contradiction.iter().map(|why| format!("I4: {why}")));
-    useless.extend(evidence.story.undecided.iter().map(|why| format!("I4 is not decided: {why}")));
+    useless.extend(
+        evidence
+            .story
+            .undecided
+            .iter()
+            .map(|why| format!("I4 is not decided: {why}; lower `admin_clients` of `[load]`, or `--repeat`")),
+    );
     let why = evidence.broke_down.map(|why| format!("I8: {why}"));
     // A machine that is too small for the scenario without any fault says nothing of times.
     let (ended_in_calm, good_in_calm) = evidence.calm;
@@ -94,20 +135,25 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
         evidence.rounds.iter().for_each(|round| judge_round(round, promise, &mut broken));
     }
     if *missing > 0 {
-        useless.push(format!("{missing} records of the backends' journals are missing"));
+        useless.push(format!("{missing} records of the backends' journals are missing: give their disk room, and the run a core; `--keep` keeps them"));
     }
     if *ran == 0 {
-        useless.push("no batch is in the backends' journals".into());
+        useless.push("no batch is in the backends' journals; raise `rate_rps` of `[load]`, or `--repeat`".into());
     }
-    useless.extend(evidence.idle.iter().map(|work| format!("no {work} was ever answered")));
+    useless.extend(
+        evidence
+            .idle
+            .iter()
+            .map(|work| format!("no {work} was ever answered; give the run a core, or `--timing relaxed`")),
+    );
     if promise.obeyed_ms.is_some() && evidence.rounds.iter().all(|round| round.obeyed_ms.is_none()) {
-        useless.push("no leader was cut off from a quorum".into());
+        useless.push("no leader was cut off from a quorum; use another `--seed` or more `--repeat`".into());
     }
     if !evidence.faults.iter().any(|fault| fault.state == FaultState::Installed) {
-        useless.push("no fault was installed".into());
+        useless.push("no fault was installed; `-o details` says why. Use another `--seed` or more `--repeat`, or a machine that can".into());
     }
     if accepted == 0 || in_time == 0 {
-        useless.push(format!("{accepted} requests were accepted, {in_time} answered in time; nothing was at stake"));
+        useless.push(format!("{accepted} requests were accepted, {in_time} answered in time; nothing was at stake: raise `rate_rps` of `[load]`, or give it a core"));
     }
     match (broken.is_empty(), useless.is_empty()) {
         (true, true) => (Outcome::Pass, Vec::new()),
@@ -177,11 +223,12 @@ mod tests {
         rounds: usize,
         ledger: Ledger,
         failed_before: u64,
+        unanswered: Vec<String>,
         foreign: u64,
-        invariant_violations: u64,
+        invariant_violations: Vec<(String, u64)>,
         executions: Executions,
         idle: Vec<&'static str>,
-        writes_lost: u64,
+        writes_lost: Vec<String>,
         findings: Vec<String>,
         story: Story,
         broke_down: Option<&'static str>,
@@ -209,11 +256,12 @@ mod tests {
             rounds: 1,
             ledger: Ledger { accepted: 10, in_time: 7, late: 1, dropped: 1, failed: 1, ..Ledger::default() },
             failed_before: 0,
+            unanswered: vec![],
             foreign: 0,
-            invariant_violations: 0,
+            invariant_violations: vec![],
             executions: Executions { ran: 5, accepted: 5, ..Executions::default() },
             idle: vec![],
-            writes_lost: 0,
+            writes_lost: vec![],
             findings: vec![],
             story: Story::default(),
             broke_down: None,
@@ -229,11 +277,14 @@ mod tests {
             ledger: scene.ledger,
             failed_before: scene.failed_before,
             failed_for: BTreeMap::from([("no_answer", 1), ("payload_lost", 1)]),
+            unanswered: scene.unanswered,
+            answered_twice_of: vec!["second 3".into()],
             foreign: scene.foreign,
-            invariant_violations: scene.invariant_violations,
+            foreign_of: vec!["first 4".into()],
+            invariant_violations: &scene.invariant_violations,
             executions: &scene.executions,
             idle: scene.idle,
-            writes_lost: scene.writes_lost,
+            writes_lost: &scene.writes_lost,
             findings: &scene.findings,
             story: &scene.story,
             broke_down: scene.broke_down,
@@ -254,18 +305,26 @@ mod tests {
     #[test]
     fn each_planted_violation_is_found() {
         type Plant = fn(&mut Scene);
-        let plants: [(&str, Plant); 27] = [
+        let plants: [(&str, Plant); 28] = [
             ("I4: no place is left", |s| s.story.contradiction = Some("no place is left".into())),
             ("I3: 2 requests have no outcome", |s| s.ledger.lost = 2),
+            ("I3: 4 requests have no outcome (a; b; c; and others)", |s| {
+                s.ledger.lost = 4;
+                s.unanswered = ["a", "b", "c", "d"].map(String::from).into();
+            }),
             ("I3: 1 requests have no outcome", |s| s.ledger.in_time -= 1),
-            ("I3: 3 requests ended twice", |s| s.ledger.answered_twice = 3),
+            ("I3: 3 requests ended twice (second 3)", |s| s.ledger.answered_twice = 3),
             ("I3: 1 requests ended twice", |s| s.ledger.late += 1),
-            ("I3: 4 answers belonged to other", |s| s.foreign = 4),
-            ("counted 5 violations", |s| s.invariant_violations = 5),
+            ("I3: 4 answers belonged to other requests (first 4)", |s| s.foreign = 4),
+            ("counted 5 violations of invariants (frontend f1 2; scheduler n2 3)", |s| {
+                s.invariant_violations = vec![("frontend f1".into(), 2), ("scheduler n2".into(), 3)];
+            }),
             ("1 stale tokens accepted", |s| s.executions.stale = 1),
             ("2 overlapping batches", |s| s.executions.overlapping = 2),
             ("1 orders under a disputed token", |s| s.executions.disputed = 1),
-            ("I6: 1 acknowledged writes are gone", |s| s.writes_lost = 1),
+            ("I6: 1 acknowledged writes are gone (write-1: 6 was acknowledged, 5 is held)", |s| {
+                s.writes_lost = vec!["write-1: 6 was acknowledged, 5 is held".into()];
+            }),
             ("I5: they differ", |s| s.findings = vec!["I5: they differ".into()]),
             ("I8: it did not heal", |s| s.broke_down = Some("it did not heal")),
             ("no good answer for 1001 ms", |s| s.round.dispatch_gap_ms = 1001.0),

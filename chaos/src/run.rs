@@ -183,7 +183,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     }
     let journals = journals.iter().map(|path| journal::read(path)).collect::<Result<Vec<_>>>()?;
     let executions = journal::judge(&journals);
-    let writes_lost = last_view.as_ref().map_or(0, |view| lost(&written, view));
+    let writes_lost = last_view.as_ref().map(|view| lost(&written, view)).unwrap_or_default();
     let (findings, compared, fullest) = {
         let seen = views.seen();
         (seen.findings.clone(), seen.compared, seen.fullest_permille)
@@ -211,13 +211,13 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         ledger_by,
         executions: &executions,
         acked: &acked,
-        writes_lost,
+        writes_lost: &writes_lost,
         story: &story,
         idle: idle(&scenario.load, &written, &story),
         findings: &findings,
         views_compared: compared,
         fullest_permille: fullest,
-        invariant_violations,
+        invariant_violations: &invariant_violations,
         broke_down: broke_down.as_deref(),
     };
     Ok(conclusion.report())
@@ -310,14 +310,18 @@ pub(crate) async fn last_view(cluster: &Cluster) -> Option<View> {
     cluster.control.get(true, LAST_LOOK_WITHIN).await.ok()
 }
 
-/// Violations of named invariants that the living processes with these pages counted.
-pub(crate) async fn violations(pages: impl Iterator<Item = Address>) -> u64 {
-    let mut sum = 0;
+/// Violations of named invariants that the living processes with these pages counted: who, and how many.
+pub(crate) async fn violations(pages: impl Iterator<Item = Address>) -> Vec<(String, u64)> {
+    let mut counted = Vec::new();
     for address in pages {
         // A process that cannot say has been found out elsewhere.
         if let Ok(page) = page(&address).await {
-            sum += page["invariant_violations"].as_u64().unwrap_or(0);
+            let count = page["invariant_violations"].as_u64().unwrap_or(0);
+            if count > 0 {
+                let word = |key: &str| page[key].as_str().unwrap_or("?").to_owned();
+                counted.push((format!("{} {}", word("role"), word("name")), count));
+            }
         }
     }
-    sum
+    counted
 }

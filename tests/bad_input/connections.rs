@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use symphony_net::{Expected, Role};
 use symphony_tests::{Shape, emulated_model, phase, tell};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -13,6 +14,8 @@ const PER_ADDRESS: usize = 32;
 const METRICS_PER_ADDRESS: usize = 64;
 /// More than the deadline for the first words, by much: this machine may be busy.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);
+/// How long a handshake may take that has the crowd before it.
+const SERVED_WITHIN: Duration = Duration::from_secs(20);
 /// Connections of one caller that opens them without end, at each kind of port; fewer if this process may not have as
 /// many files open.
 const CROWD: usize = 4096;
@@ -101,6 +104,18 @@ pub(super) fn resident_bytes(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
+/// Who calls an internal port, under which name here, and whom it expects there.
+fn caller_of(key: &str) -> Option<(Role, &'static str, Expected)> {
+    match key {
+        "control" => Some((Role::Operator, "admin", Role::Scheduler.into())),
+        "dispatch" => Some((Role::Frontend, "frontend", Role::Scheduler.into())),
+        "beat" => Some((Role::Scheduler, "2", Role::Scheduler.into())),
+        "exec" => Some((Role::Scheduler, "2", Role::Backend.into())),
+        "data" => Some((Role::Backend, "backend-default", Role::Frontend.into())),
+        _ => None,
+    }
+}
+
 /// Files that this process may have open.
 fn open_files_max() -> usize {
     let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
@@ -120,7 +135,7 @@ fn thousands_of_idle_connections_at_any_port_keep_nobody_else_out_and_cost_littl
             phase(&format!("{crowd} connections from one address to `{key}` of {name}, which say nothing"));
             let before = resident_bytes(cluster.process_id(&name).unwrap());
             let address = address.parse::<SocketAddr>().unwrap();
-            cluster.block_on(async {
+            let idle = cluster.block_on(async {
                 let mut idle = Vec::with_capacity(crowd);
                 for _ in 0..crowd {
                     idle.push(connect_from_elsewhere(address).await);
@@ -135,14 +150,22 @@ fn thousands_of_idle_connections_at_any_port_keep_nobody_else_out_and_cost_littl
                     let served = answer(TcpStream::connect(address).await.unwrap(), words).await;
                     assert!(is_served(&served), "{address}: {served:?}");
                 }
+                if let Some((role, caller, expected)) = caller_of(key) {
+                    let net = cluster.net(role, caller);
+                    let text = address.to_string();
+                    let dialled = tokio::time::timeout(SERVED_WITHIN, net.dial(&text, &expected)).await;
+                    assert!(matches!(dialled, Ok(Ok(_))), "{key} of {name}: {dialled:?}");
+                }
                 cluster.rest().check_emulated_in_any_time("resnet", 3.0).await.unwrap();
                 let after = resident_bytes(cluster.process_id(&name).unwrap());
                 let cost = after.saturating_sub(before);
                 eprintln!("{key} of {name}: {} KiB more", cost >> 10);
                 assert!(cost < BYTES_EACH_MAX * crowd as u64, "{key} of {name}: {before} and then {after} bytes");
-                drop(idle);
+                idle
             });
+            // A caller of its own of the control port, while they are all there.
             let _ = cluster.cli(&["get", "members"]).ended_with(0);
+            drop(idle);
         }
         assert_eq!(cluster.ended().unwrap(), None);
     });

@@ -141,8 +141,8 @@ async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, st
 }
 
 /// Acknowledged writes that the cluster does not hold any more, nor anything younger in their place, nor anything of
-/// which nobody knows when it was written.
-pub(crate) fn lost(written: &Written, view: &View) -> u64 {
+/// which nobody knows when it was written: each in words.
+pub(crate) fn lost(written: &Written, view: &View) -> Vec<String> {
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     for ack in &written.acked {
         let value = last.entry(ack.place).or_default();
@@ -153,7 +153,8 @@ pub(crate) fn lost(written: &Written, view: &View) -> u64 {
         view.frontends.values().find(|f| f.name == name).map_or(0, |f| f.boot.get())
     };
     let gone = |place, value| held(place) < value && !written.open.contains(&(place, held(place)));
-    last.iter().filter(|&(&place, &value)| gone(place, value)).count() as u64
+    let lost = last.iter().filter(|&(&place, &value)| gone(place, value));
+    lost.map(|(&place, value)| format!("{NAME}{place}: {value} was acknowledged, {} is held", held(place))).collect()
 }
 
 #[cfg(test)]
@@ -175,9 +176,10 @@ mod tests {
             let ack = |&(place, value): &(u64, u64)| Acked { at: Instant::now(), value, place };
             Written { acked: acks.iter().map(ack).collect(), open: BTreeSet::from([(2, 9)]) }
         };
-        assert_eq!(lost(&acks(&[(2, 10)]), &view), 0, "an older one without an answer may have come last");
-        assert_eq!(lost(&acks(&[(1, 4), (1, 5), (2, 8)]), &view), 0, "a younger one may be there without an answer");
-        assert_eq!(lost(&acks(&[(1, 6)]), &view), 1, "went back");
-        assert_eq!(lost(&acks(&[(1, 5), (3, 1)]), &view), 1, "gone");
+        let none: [&str; 0] = [];
+        assert_eq!(lost(&acks(&[(2, 10)]), &view), none, "an older one without an answer may have come last");
+        assert_eq!(lost(&acks(&[(1, 4), (1, 5), (2, 8)]), &view), none, "a younger one may be there without an answer");
+        assert_eq!(lost(&acks(&[(1, 6)]), &view), ["write-1: 6 was acknowledged, 5 is held"], "went back");
+        assert_eq!(lost(&acks(&[(1, 5), (3, 1)]), &view), ["write-3: 1 was acknowledged, 0 is held"], "gone");
     }
 }

@@ -119,10 +119,10 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let counted = counted.context("the frontends do not say how requests ended")??;
     let ledger = Ledger { lost: load.total.lost, answered_twice: load.total.answered_twice, ..counted };
     let mut findings = Vec::new();
-    let (mut writes_lost, mut compared, mut fullest) = (0, plans.seen().compared, 0);
+    let (mut writes_lost, mut compared, mut fullest) = (Vec::new(), plans.seen().compared, 0);
     for ((name, cluster), written) in federation.clusters.iter().zip(&written) {
         match last_view(cluster).await {
-            Some(view) => writes_lost += lost(written, &view),
+            Some(view) => writes_lost.extend(lost(written, &view)),
             None => drop(broke_down.get_or_insert(format!("the end: {name} gives no linearizable view"))),
         }
     }
@@ -169,13 +169,13 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         ledger_by: "frontends",
         executions: &executions,
         acked,
-        writes_lost,
+        writes_lost: &writes_lost,
         story: &story,
         idle: idle_work,
         findings: &findings,
         views_compared: compared,
         fullest_permille: fullest,
-        invariant_violations,
+        invariant_violations: &invariant_violations,
         broke_down: broke_down.as_deref(),
     };
     Ok(conclusion.report())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use symphony_config::Timing;
-use symphony_load::Report as LoadReport;
+use symphony_load::{ModelReport, Report as LoadReport};
 use symphony_types::FailReason;
 
 use crate::admin::{Acked, Story};
@@ -38,13 +38,13 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) executions: &'a Executions,
     /// Acknowledged writes of each control group that is written to.
     pub(crate) acked: &'a [&'a [Acked]],
-    pub(crate) writes_lost: u64,
+    pub(crate) writes_lost: &'a [String],
     pub(crate) story: &'a Story,
     pub(crate) idle: Vec<&'static str>,
     pub(crate) findings: &'a [String],
     pub(crate) views_compared: u64,
     pub(crate) fullest_permille: u64,
-    pub(crate) invariant_violations: u64,
+    pub(crate) invariant_violations: &'a [(String, u64)],
     pub(crate) broke_down: Option<&'a str>,
 }
 
@@ -84,7 +84,10 @@ impl Conclusion<'_> {
             ledger,
             failed_before,
             failed_for,
+            unanswered: unanswered(self.observations, self.load),
+            answered_twice_of: of_each(self.load, |model| model.answered_twice),
             foreign: self.load.total.foreign,
+            foreign_of: of_each(self.load, |model| model.foreign),
             invariant_violations,
             executions,
             idle: self.idle,
@@ -130,7 +133,7 @@ impl Conclusion<'_> {
             requests_executed: requests,
             executed_again: again,
             writes_acknowledged: self.acked.iter().map(|acked| acked.len() as u64).sum(),
-            writes_lost,
+            writes_lost: count(writes_lost.len()),
             admin_operations: story.operations,
             admin_operations_open: story.open,
             admin_linearizable: match (&story.contradiction, &story.undecided) {
@@ -140,9 +143,27 @@ impl Conclusion<'_> {
             },
             views_compared: self.views_compared,
             gpu_memory_fullest: self.fullest_permille as f64 / 1e3,
-            invariant_violations,
+            invariant_violations: invariant_violations.iter().map(|(_, count)| count).sum(),
             faults,
             rounds,
         }
     }
+}
+
+/// The requests of whose end the client never heard.
+fn unanswered(observations: &[Observation], load: &LoadReport) -> Vec<String> {
+    let Some(first) = observations.first() else { return Vec::new() };
+    let open = observations.iter().enumerate().filter(|(_, one)| one.fate == Fate::Open);
+    let in_words = |(number, one): (usize, &Observation)| {
+        let model = load.models.get(one.model).map_or("?", |model| model.name.as_str());
+        let at_s = one.sent.saturating_duration_since(first.sent).as_secs_f64();
+        format!("request {number}, for {model}, sent {at_s:.3} s after the first")
+    };
+    open.map(in_words).collect()
+}
+
+/// The models of which there are any, and how many.
+fn of_each(load: &LoadReport, count: impl Fn(&ModelReport) -> u64) -> Vec<String> {
+    let any = load.models.iter().filter(|model| count(model) > 0);
+    any.map(|model| format!("{} {}", model.name, count(model))).collect()
 }

@@ -11,6 +11,8 @@ pub(super) const ALL: &[(&str, &str)] = &[
     ("partition-symmetric", include_str!("../../scenarios/partition-symmetric.toml")),
     ("partition-raft-leader", include_str!("../../scenarios/partition-raft-leader.toml")),
     ("partition-one-way", include_str!("../../scenarios/partition-one-way.toml")),
+    ("partition-outgoing", include_str!("../../scenarios/partition-outgoing.toml")),
+    ("partition-incoming", include_str!("../../scenarios/partition-incoming.toml")),
     ("partition-partial", include_str!("../../scenarios/partition-partial.toml")),
     ("partition-inputs", include_str!("../../scenarios/partition-inputs.toml")),
     ("partition-backend", include_str!("../../scenarios/partition-backend.toml")),

@@ -43,6 +43,8 @@ pub struct Issued {
     pub identity: Identity,
     /// Its files.
     pub files: CredentialFiles,
+    /// Whether they are in place of older ones.
+    pub is_renewed: bool,
 }
 
 impl Authority {
@@ -93,8 +95,8 @@ impl Authority {
     /// Issues a key and a certificate for `identity`, in place of its old ones, into the authority's folder.
     ///
     /// # Errors
-    /// If the folder cannot be written, or its files belong to another holder: for example to a process of another
-    /// cluster with the same role and name.
+    /// If the folder cannot be written, or its files belong to another holder, for example to a process of another
+    /// cluster with the same role and name, or there is a key without a certificate, so that nobody knows whose it is.
     pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
         self.issue_at(identity, &[], days)
     }
@@ -121,7 +123,13 @@ impl Authority {
         params.not_after = now + Duration::days(days.into());
         let certificate = params.signed_by(&key, &self.issuer).map_err(make(&what()))?;
         let files = CredentialFiles::in_dir(&self.dir, identity.role, &identity.name);
-        if files.cert.exists() {
+        let is_renewed = files.cert.exists();
+        if !is_renewed && files.key.exists() {
+            let what =
+                "a key without its certificate, which may be somebody's: bring the certificate, or move the key away";
+            return Err(CredentialError::Content { path: files.key, what: what.to_owned() });
+        }
+        if is_renewed {
             let found = facts_in(&files.cert)?.identity;
             if found != *identity {
                 let (found, expected) = (found.to_string(), identity.to_string());
@@ -131,7 +139,7 @@ impl Authority {
         // The key first: a process that reloads in between sees a pair that does not match, and keeps its old one.
         replace(&files.key, &key.serialize_pem(), 0o600)?;
         replace(&files.cert, &certificate.pem(), 0o644)?;
-        Ok(Issued { identity: identity.clone(), files })
+        Ok(Issued { identity: identity.clone(), files, is_renewed })
     }
 }
 

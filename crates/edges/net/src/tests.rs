@@ -247,7 +247,7 @@ fn renewed_certificates_are_taken_up_and_wrong_ones_are_not() {
     assert!(!credentials.reload().unwrap(), "nothing has changed");
     let before = credentials.facts();
 
-    authority.issue(&me, 9).unwrap();
+    assert!(authority.issue(&me, 9).unwrap().is_renewed);
     assert!(credentials.reload().unwrap());
     assert!(credentials.facts().expires > before.expires);
 
@@ -273,6 +273,13 @@ fn what_was_issued_to_another_cluster_is_not_overwritten() {
     std::fs::write(&files.cert, "notes").unwrap();
     let refused = authority.issue(&identity("blue", Role::Backend, "b"), 1);
     assert!(matches!(refused, Err(CredentialError::Content { .. })), "{refused:?}");
+    // A key alone does not say whose it is.
+    std::fs::remove_file(&files.cert).unwrap();
+    let refused = authority.issue(&identity("blue", Role::Backend, "b"), 1).unwrap_err().to_string();
+    assert!(refused.contains("backend-b.key: a key without its certificate"), "{refused}");
+    assert_eq!(std::fs::read(&files.key).unwrap(), before[1]);
+    std::fs::remove_file(&files.key).unwrap();
+    assert!(!authority.issue(&identity("blue", Role::Backend, "b"), 1).unwrap().is_renewed);
 }
 
 #[test]

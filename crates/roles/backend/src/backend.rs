@@ -50,10 +50,26 @@ const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 /// How often it is looked whether a run is stuck.
 const LOOK_FOR_STUCK_EVERY: Duration = Duration::from_secs(1);
 
-/// Resolves once a run goes on although it was ended.
-async fn a_run_is_stuck() {
-    while !symphony_executor::a_run_is_stuck() {
+/// Resolves once a run goes on although it was ended, which `is_stuck` tells.
+async fn a_run_is_stuck(is_stuck: impl Fn() -> bool) {
+    while !is_stuck() {
         tokio::time::sleep(LOOK_FOR_STUCK_EVERY).await;
+    }
+}
+
+/// Waits until only a restart can help, and says why.
+async fn only_a_restart_helps(
+    mut lost: watch::Receiver<bool>,
+    is_stuck: impl Fn() -> bool,
+    view: ViewReceiver,
+    identity: &BackendIdentity,
+) -> &'static str {
+    tokio::select! {
+        Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
+        () = a_run_is_stuck(is_stuck) => "a batch was ended and goes on, and its GPU runs nothing else",
+        () = is_forgotten(view, identity) => {
+            "the cluster no longer knows this boot of it, as after a restore of a backup from before"
+        }
     }
 }
 
@@ -268,14 +284,8 @@ impl Backend {
 
     /// Waits until only a restart can help, and says why.
     pub async fn needs_restart(&self) -> &'static str {
-        let mut lost = self.lost.clone();
-        tokio::select! {
-            Ok(_) = lost.wait_for(|lost| *lost) => "the devices of all its GPUs are lost",
-            () = a_run_is_stuck() => "a batch was ended and goes on, and its GPU runs nothing else",
-            () = is_forgotten(self.view.clone(), &self.identity) => {
-                "the cluster no longer knows this boot of it, as after a restore of a backup from before"
-            }
-        }
+        let (lost, view) = (self.lost.clone(), self.view.clone());
+        only_a_restart_helps(lost, symphony_executor::a_run_is_stuck, view, &self.identity).await
     }
 
     /// Its identity in the cluster.
@@ -436,6 +446,7 @@ async fn report_drained(
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use symphony_config::{NodeConfig, Role};
     use symphony_protocol::view::{BackendView, View};
@@ -443,6 +454,33 @@ mod tests {
     use symphony_types::{BackendId, SubclusterId, Token};
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn each_reason_for_a_restart_is_found_and_said() {
+        let identity = BackendIdentity {
+            backend: BackendId::new(1),
+            boot: BootId::new(7),
+            subcluster: SubclusterId::new(1),
+            gpus: Vec::new(),
+            token: Token::new(3),
+        };
+        let (tell_lost, lost) = watch::channel(false);
+        let (_told, view) = watch::channel(Arc::<View>::default());
+        let stuck = AtomicBool::new(false);
+        let why = || {
+            let is_stuck = || stuck.load(Ordering::Relaxed);
+            let why = only_a_restart_helps(lost.clone(), is_stuck, view.clone(), &identity);
+            tokio::time::timeout(10 * LOOK_FOR_STUCK_EVERY, why)
+        };
+        assert!(why().await.is_err(), "nothing is wrong");
+        stuck.store(true, Ordering::Relaxed);
+        let said = why().await.unwrap();
+        assert!(said.contains("was ended and goes on"), "{said}");
+        stuck.store(false, Ordering::Relaxed);
+        tell_lost.send_replace(true);
+        let said = why().await.unwrap();
+        assert!(said.contains("all its GPUs are lost"), "{said}");
+    }
 
     #[tokio::test]
     async fn a_backend_that_the_cluster_knew_and_no_longer_knows_is_to_be_started_anew() {

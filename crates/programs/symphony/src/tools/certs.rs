@@ -36,7 +36,8 @@ fn issue(args: &CertsIssueArgs) -> anyhow::Result<()> {
         .and_then(|authority| authority.issue_at(&identity, &args.hosts, args.days))
         .map_err(bad_input)?;
     let CredentialFiles { cert, key, .. } = issued.files;
-    println!("{identity}, valid for {} days", args.days);
+    let renewed = if issued.is_renewed { "renewed, " } else { "" };
+    println!("{identity}, {renewed}valid for {} days", args.days);
     println!("  {}\n  {}", cert.display(), key.display());
     Ok(())
 }
