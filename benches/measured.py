@@ -9,12 +9,11 @@ import subprocess
 ROOT = pathlib.Path(__file__).parent.parent
 
 
-def add_arguments(parser, figures=True):
-    """The options that say where results go; without figures for a script that performance.md has no row for."""
+def add_arguments(parser):
+    """The options that say where results go."""
     parser.add_argument("--out", type=pathlib.Path, help="everything, as JSON")
     parser.add_argument("--machine", default=processor(), help="as performance.md calls it")
-    if figures:
-        parser.add_argument("--figures", type=pathlib.Path, help="what `cargo xtask figures --measured` takes")
+    parser.add_argument("--figures", type=pathlib.Path, help="what `cargo xtask figures --measured` takes")
 
 
 def processor():

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Roll-outs under load: a version takes over from another, forward and back, and no request fails.
 
-usage: benches/rollout.py target/release/symphony [--roll-outs 20] [--rate 500] [--canary 10,50] [--out FILE]
+usage: benches/rollout.py target/release/symphony [--roll-outs 20] [--rate 500] [--canary 10,50] [--out FILE] [--figures FILE --machine NAME]
 
 One replica, one frontend, one backend with emulated GPUs, and the load generator, without cores of their own. What counts is what did not get an answer:
 requests that failed, were refused or were lost. What came late or was shed is told beside it: on a busy machine there is some with and without roll-outs.
@@ -55,7 +55,7 @@ def main():
     parser.add_argument("--roll-outs", type=int, default=20)
     parser.add_argument("--rate", type=int, default=500)
     parser.add_argument("--canary", default="", help="steps of every roll-out, in per cent")
-    measured.add_arguments(parser, figures=False)
+    measured.add_arguments(parser)
     args = parser.parse_args()
 
     with tempfile.TemporaryDirectory() as folder, Cluster(args.symphony) as cluster:
@@ -84,7 +84,9 @@ def main():
     found = {"roll_outs": args.roll_outs, "rate_rps": args.rate, "canary": args.canary, "requests": total["offered"]}
     found |= {"unanswered": unanswered, "dropped": total["dropped"], "late": total["late"], "took_s": [min(took), max(took)]}
     print(json.dumps(found, indent=1))
-    measured.write(args, found)
+    what = f"failed of {args.roll_outs} roll-outs under {args.rate}/s" + (f", canary {args.canary}" if args.canary else "")
+    failed = total["lost"] + sum(total["failed"].values()) + sum(total["refused"].values())
+    measured.write(args, found, {what: str(failed)})
     if any(unanswered.values()):
         raise SystemExit("requests were not answered")
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """An upgrade under load: a cluster of one release becomes one of the next, process by process, and no request fails.
 
-usage: benches/upgrade.py FROM target/release/symphony [--rate 200] [--out FILE]
+usage: benches/upgrade.py FROM target/release/symphony [--rate 200] [--out FILE] [--figures FILE --machine NAME]
 
 FROM is the program of the release before, or a tag or commit, which is built in target/upgrade. Three replicas, two backends and two frontends of it serve; each is
 stopped (SIGTERM) and started as the new program. Half-way two of them go back and come again. Clients are at the other frontend while one is replaced, as a load
@@ -237,7 +237,7 @@ def main():
     parser.add_argument("old", metavar="FROM")
     parser.add_argument("new", metavar="TO")
     parser.add_argument("--rate", type=int, default=200)
-    measured.add_arguments(parser, figures=False)
+    measured.add_arguments(parser)
     args = parser.parse_args()
     old, new = built(args.old), built(args.new)
 
@@ -270,8 +270,9 @@ def main():
     found |= {"dropped": by_reason("dropped"), "late": summed("late")}
     found |= {"replaced": len(took), "took_s": [round(min(took), 1), round(max(took), 1)]}
     print(json.dumps(found, indent=1))
-    measured.write(args, found)
     wrong = [key for key in ("failed", "refused", "lost", "answered_twice", "foreign") if found[key]]
+    failed = sum(sum(count.values()) if isinstance(count, dict) else count for count in (found[key] for key in wrong))
+    measured.write(args, found, {"failed in an upgrade under load": str(failed)})
     if wrong:
         raise SystemExit(f"requests did not get their one answer: {', '.join(wrong)}")
     for number, total in enumerate(totals, 1):

@@ -1,6 +1,8 @@
 //! Backends, frontends and models: what each command answers and changes, exactly.
 
+mod contract;
 mod families;
+mod skeleton;
 
 use symphony_cluster_state::{
     Action, ClusterState, Command, EVENTS_MAX, Effect, GPUS_PER_BACKEND_MAX, HolderState, ModelSpec, NODES_MAX,

@@ -43,7 +43,8 @@ pub struct Candidate {
     /// How far the candidate is moved ahead in the ready order, because its model has long lost more than its share
     /// (docs/adr/0011).
     pub ahead: Nanos,
-    /// The candidate's key in the ready set while it waits for a GPU.
+    /// The candidate's key in the ready set while it waits for a GPU. This and the choice of a GPU differ in scenarios
+    /// only (docs/adr/0033).
     pub ready_order: ReadyOrder,
     /// How a GPU is chosen among several usable ones.
     pub gpu_choice: GpuChoice,

@@ -10,6 +10,7 @@ mod frame;
 pub mod journal;
 mod model_spec;
 pub mod parameters;
+pub mod port_limits;
 mod transforms;
 pub mod view;
 

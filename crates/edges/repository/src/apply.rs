@@ -6,15 +6,13 @@ use std::time::{Duration, Instant};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::view::{NoGpu, Traffic, View};
-use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
+use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 
 use crate::rollout::{Next, Rollout};
 
 /// How long a model may take to load: 16 GB from a disk at 100 MB/s take 160 s, and a runtime's preparation takes
 /// seconds for each batch size.
 pub const LOAD_WITHIN: Duration = Duration::from_secs(300);
-/// How long the cluster may take to agree to one load or unload.
-pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a cluster does not serve the wanted versions.
 #[derive(Debug, thiserror::Error)]

@@ -7,10 +7,10 @@ use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::view::PipelineView;
-use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
+use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 use symphony_types::OperationId;
 
-use crate::apply::{AGREE_WITHIN, ApplyError, apply};
+use crate::apply::{ApplyError, apply};
 use crate::rollout::Rollout;
 
 /// Makes the cluster serve a pipeline; returns when it can be asked, with the log index from which on it can, for

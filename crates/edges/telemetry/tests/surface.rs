@@ -1,4 +1,6 @@
-//! A process's metrics port as curl sees it.
+//! A process's metrics port as curl sees it, and what every metric keeps.
+
+mod contract;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -18,6 +18,8 @@ use tonic::{Code, Status};
 
 /// How long one call to one replica may take.
 pub const CONTROL_CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a cluster or a federation may take to agree to one change: several attempts, and a new leader's election.
+pub const AGREE_WITHIN: Duration = Duration::from_secs(10);
 /// How long after a failed round over all replicas the next one begins.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// Pause before a broken watch is opened again. While another replica is watched, the pause doubles with each failure

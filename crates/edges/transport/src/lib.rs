@@ -26,7 +26,9 @@ mod readiness;
 mod sharing;
 mod stuck;
 
-pub use control_client::{CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id};
+pub use control_client::{
+    AGREE_WITHIN, CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id,
+};
 pub use early_links::EarlyLinks;
 pub use echo::{EchoTimes, Movement};
 pub use federation_client::{FederationClient, PlanReceiver};

@@ -105,6 +105,11 @@ fn slug(heading: &str) -> String {
 
 /// All Markdown files below `dir`, in order; hidden folders are left out.
 pub(crate) fn markdown_files(dir: &Path) -> Result<Vec<PathBuf>> {
+    files_ending_in("md", dir)
+}
+
+/// All files below `dir` with that ending, in order; hidden folders are left out.
+pub(crate) fn files_ending_in(ending: &str, dir: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut open = vec![dir.to_owned()];
     while let Some(at) = open.pop() {
@@ -113,7 +118,7 @@ pub(crate) fn markdown_files(dir: &Path) -> Result<Vec<PathBuf>> {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if path.is_dir() && !name.starts_with('.') && !FOREIGN.contains(&name) {
                 open.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
+            } else if path.extension().is_some_and(|extension| extension == ending) {
                 files.push(path);
             }
         }

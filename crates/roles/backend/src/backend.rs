@@ -41,7 +41,7 @@ const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// Host memory for copies to and from GPUs, in bytes: two batches' inputs and outputs of every model. These pages are
 /// pinned: no other process can use them, even while they are idle.
-const PINNED_BYTES_MAX: u64 = 8 << 30;
+pub const PINNED_BYTES_MAX: u64 = 8 << 30;
 
 /// The port for scheduler replicas, of which a cluster has 64: a connection for leading, one for a standby, and those
 /// being given up.

@@ -32,7 +32,7 @@ mod trunk_reports;
 mod trunks;
 mod unresponsive_frontends;
 
-pub use backend::{Backend, StartError};
+pub use backend::{Backend, PINNED_BYTES_MAX, StartError};
 pub use engine::{Engine, OnnxEngine};
 pub use gpu_fence::{Connection, GpuFence};
 pub use metrics::{GPU_METRIC_NAMES, METRIC_NAMES, MODEL_METRIC_NAMES, PAYLOAD_METRIC_NAMES, register_metrics};

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_cluster_state::BACKUP_BYTES_MAX;
+use symphony_cluster_state::{BACKUP_BYTES_MAX, FRONTENDS_MAX, NODES_MAX};
 use symphony_consensus::{ControlGroup, GroupConfig, Leadership};
 use symphony_federation_state::FederationState;
 use symphony_net::{Incoming, Port, Role};
 use symphony_protocol::control::federation_server::FederationServer;
+use symphony_protocol::port_limits::{HEADER_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 use symphony_telemetry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -29,11 +30,7 @@ use crate::state_machine::FederationStateMachine;
 const CONTROL: Port =
     Port::new("federation.control", &[Role::Scheduler, Role::Frontend, Role::Operator, Role::Viewer], CONNECTIONS_MAX);
 /// Connections at a time: one of each frontend, eight of each replica, and some of operators.
-const CONNECTIONS_MAX: usize = 4096 + 8 * 64 + 128;
-/// Calls at a time on one connection.
-const STREAMS_PER_CONNECTION_MAX: u32 = 256;
-/// Bytes of a call's headers.
-const HEADER_BYTES_MAX: u32 = 16 << 10;
+const CONNECTIONS_MAX: usize = FRONTENDS_MAX + 8 * NODES_MAX + 128;
 /// Interval and timeout of pings on a silent connection, which is closed without an answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(2);
 /// Bytes of a request: a model with every profile, or the rates of all models.

@@ -22,6 +22,7 @@ pub use symphony_controllers::{LearningSettings, SlowGpu};
 pub use symphony_controllers::{OnlineProfileSettings, StragglerSettings};
 pub use threads::clock::Clock;
 pub use threads::decision_threads::DecisionThreads;
+pub use threads::hung_threads::{STUCK_AFTER_LAN, STUCK_AFTER_RELAXED};
 pub use threads::worker::ThreadPolicy;
 pub use workers::counters::Counters;
 pub use workers::decision_config::DecisionConfig;

@@ -13,6 +13,7 @@ use symphony_net::{Expected, Incoming, Net, Port, Role};
 use symphony_protocol::dispatch::{ToFrontend, ToLeader};
 use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
 use symphony_protocol::view::View;
+use symphony_scheduler_runtime::STUCK_AFTER_LAN;
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
 use symphony_types::{
     BackendId, BootId, FrontendId, GpuId, Invariant, ModelId, Nanos, NodeId, RequestId, SubclusterId, Token,
@@ -25,9 +26,8 @@ use super::{DIAL_AGAIN_AFTER, PLAN_TAKES};
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
-/// How often leads are looked at, and how long one that hangs stays unnoticed: as in the program.
+/// How often leads are looked at.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
-const STUCK_AFTER: Duration = Duration::from_millis(100);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_WITHIN: Duration = Duration::from_millis(500);
 
@@ -184,7 +184,7 @@ async fn watch_for_hangs(
         }
         cluster.trace.note(format_args!("{name} hangs with {hung:?}"));
         cluster.hung.borrow_mut().extend(&hung);
-        sleep(STUCK_AFTER).await;
+        sleep(STUCK_AFTER_LAN).await;
         for (subcluster, token) in hung {
             let mut leads = leads.borrow_mut();
             let Some((_, lead, links)) = leads.get_mut(&subcluster).filter(|(now, ..)| *now == token) else { continue };

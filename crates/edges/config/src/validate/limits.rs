@@ -58,9 +58,9 @@ pub const IMAGE_PIXELS_MAX: u64 = 1 << 28;
 /// Tensors that pictures have become, in MB: 1 TiB.
 pub const IMAGES_DECODED_MB_MAX: u64 = 1 << 20;
 /// Clusters of a federation.
-pub const CLUSTERS_MAX: usize = 64;
+pub const CLUSTERS_MAX: usize = symphony_federation_state::CLUSTERS_MAX;
 /// Control addresses of one cluster.
-pub const CONTROLS_MAX: usize = 64;
+pub const CONTROLS_MAX: usize = symphony_federation_state::CONTROLS_MAX;
 /// Shortest and longest time until a silent cluster counts as lost, in milliseconds.
 pub const UNREACHABLE_MS: [u64; 2] = [500, 3_600_000];
 /// Addresses that are dialled elsewhere.

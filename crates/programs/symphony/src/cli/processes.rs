@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::Args;
-use symphony_config::limits::NOISE_MAX;
+use symphony_config::limits::{NOISE_MAX, PRICE_MAX};
 
 use super::{ClusterArgs, Output};
 
@@ -137,7 +137,6 @@ const REPLICAS_MAX: i64 = 256;
 
 /// A price or a budget: above zero.
 fn price(text: &str) -> Result<f64, String> {
-    const PRICE_MAX: f64 = 1e9;
     let expected = || format!("expected a number above 0, at most {PRICE_MAX}");
     text.parse().ok().filter(|&price| price > 0.0 && price <= PRICE_MAX).ok_or_else(expected)
 }

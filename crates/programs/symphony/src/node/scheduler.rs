@@ -18,8 +18,8 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_scheduler::{DataDelaySettings, Delays, PolicyRegistry};
 use symphony_scheduler_runtime::{
-    DecisionConfig, GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Runtime,
-    StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
+    DecisionConfig, GpuLoad, LeadConfig, LearningSettings, ModelLoad, OnlineProfileSettings, Runtime, STUCK_AFTER_LAN,
+    STUCK_AFTER_RELAXED, StragglerSettings, SubclusterLoad, Tapes, ThreadPolicy,
 };
 use symphony_telemetry::Registry;
 use symphony_types::{BootId, Duty, Member, Nanos, NodeId};
@@ -371,15 +371,10 @@ fn lead_config(
     })
 }
 
-/// A decision thread whose turn takes longer than this counts as hung: with detection and seal, another replica then
-/// leads within 200 ms. Turns take microseconds; only pauses of the machine last this long.
-const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
-/// That limit for machines whose pauses must not count as faults.
-const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);
-
 #[cfg(test)]
 mod tests {
     use symphony_config::REMOVED_KEYS;
+    use symphony_protocol::view::NodeView;
 
     use super::*;
 
@@ -421,6 +416,19 @@ mod tests {
             assert_eq!(known.get(removed.key).map(String::as_str), Some(removed.now), "{}", removed.key);
         }
         assert_eq!(known.len() + 1, REMOVED_KEYS.len());
+    }
+
+    #[test]
+    fn another_may_lead_if_it_is_up_and_takes_work() {
+        let view = |others: &[(bool, Duty)]| {
+            let node = |(up, duty)| NodeView { up, duty, ..NodeView::default() };
+            let all = [(true, Duty::Serving)].into_iter().chain(others.iter().copied());
+            View { nodes: (1..).map(NodeId::new).zip(all.map(node)).collect(), ..View::default() }
+        };
+        let may = |others: &[(bool, Duty)]| another_may_lead(&view(others), NodeId::new(1));
+        assert!(!may(&[]), "it is alone");
+        assert!(!may(&[(false, Duty::Serving), (true, Duty::Cordoned), (true, Duty::Draining)]));
+        assert!(may(&[(false, Duty::Serving), (true, Duty::Serving)]));
     }
 
     #[test]

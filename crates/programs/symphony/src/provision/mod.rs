@@ -32,7 +32,7 @@ use crate::tools::duty;
 /// The period of checks on the replicas.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The timeout of a change of duty; after it the next check tries again.
-const AGREE_WITHIN: Duration = Duration::from_secs(2);
+const CHANGE_DUTY_WITHIN: Duration = Duration::from_secs(2);
 /// The timeout of the first contact with the cluster.
 const VIEW_WITHIN: Duration = Duration::from_secs(60);
 
@@ -337,7 +337,7 @@ impl Provisioner {
                 continue;
             };
             let agreed = backend.duty == duty
-                || duty::change(&self.control, Member::Backend(id), duty, AGREE_WITHIN).await.is_ok();
+                || duty::change(&self.control, Member::Backend(id), duty, CHANGE_DUTY_WITHIN).await.is_ok();
             if agreed {
                 self.duties.remove(&number);
             }

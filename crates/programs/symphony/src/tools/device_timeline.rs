@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use symphony_backend::PINNED_BYTES_MAX;
 use symphony_executor::{BatchInputs, ModelExecutor};
 use symphony_executor_gpu::overlap::{Device, Extent, Span, Spans};
 use symphony_executor_gpu::{Cuda, PinnedPool, StagedModel};
@@ -13,8 +14,6 @@ use crate::exit::bad_input;
 
 /// Batches of a timeline: the first ones warm up, and the rest shows the steady state.
 const BATCHES: u32 = 32;
-/// Pinned memory that one model may take here, in bytes.
-const PINNED_BYTES_MAX: u64 = 8 << 30;
 const TRACKS: [&str; 3] = ["copy in", "compute", "copy out"];
 
 /// Opens a GPU for a tool.

@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
-use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
+use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Duty, Member, OperationId};
 
 use super::operation::{asked, not_done};
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
-
-/// The timeout of the cluster's confirmation.
-pub(crate) const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often a draining process is looked at.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);

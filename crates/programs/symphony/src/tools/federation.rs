@@ -9,7 +9,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_client::FederationClient as Grpc;
 use symphony_protocol::federation::{FederatedModelView, FederationView};
 use symphony_protocol::view::ModelSpec;
-use symphony_transport::{FederationClient, fresh_operation_id};
+use symphony_transport::{AGREE_WITHIN, FederationClient, fresh_operation_id};
 use symphony_types::{FailReason, OperationId, VersionedName};
 
 use super::operation::not_done;
@@ -17,8 +17,6 @@ use crate::cli::{ClusterArgs, FederationArgs, PlanMoveArgs, PlanNowArgs};
 use crate::exit::bad_input;
 use crate::inspect::Shown;
 
-/// The timeout of the federation's confirmation, including the search for a home.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
 /// The timeout for finding a replica that answers.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 

@@ -7,12 +7,13 @@ use symphony_net::Role;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::view::View;
+use symphony_transport::AGREE_WITHIN;
 use symphony_types::{FrontendId, Member, NodeId, OperationId};
 use tokio::time::Instant;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use super::duty::{AGREE_WITHIN, find};
+use super::duty::find;
 use super::operation::{asked, not_done, unknown, with_stale_hint};
 use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id};
 use crate::exit::bad_input;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{ModelSpec, NoGpu, Readiness, Shadow, Traffic};
 use symphony_repository::{ApplyError, Canary, Next, Repository, Rollout, apply, change_model, set_traffic, versions};
-use symphony_transport::{ControlClient, ControlError};
+use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError};
 use symphony_types::{Nanos, OperationId, RequestValue, VersionedName};
 use symphony_zoo::Architecture;
 
@@ -15,9 +15,6 @@ use super::asked_model::{Asked, Spelling};
 use super::operation::{asked, not_done};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
-
-/// The timeout of the cluster's confirmation.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {

@@ -1,15 +1,11 @@
 //! `symphony subcluster policy`.
 
-use std::time::Duration;
-
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient as Grpc;
+use symphony_transport::AGREE_WITHIN;
 
 use super::operation::not_done;
 use crate::cli::{SubclusterCommand, SubclusterPolicyArgs};
-
-/// The timeout of the cluster's confirmation.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(command: SubclusterCommand) -> anyhow::Result<()> {
     match command {

@@ -4,11 +4,10 @@ use serde_json::json;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::view::{GroupRole, View};
-use symphony_transport::ControlError;
+use symphony_transport::{AGREE_WITHIN, ControlError};
 use symphony_types::Level;
 use tonic::Code;
 
-use super::duty::AGREE_WITHIN;
 use super::operation::{asked, not_done};
 use crate::cli::{Output, UpgradeCommand, UpgradeFinishArgs, UpgradeShowArgs};
 use crate::exit::bad_input;

@@ -9,6 +9,7 @@ use symphony_net::sockets::Listener;
 use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control::control_server::ControlServer;
 use symphony_protocol::externalscaler::external_scaler_server::ExternalScalerServer;
+use symphony_protocol::port_limits::{HEADER_BYTES_MAX, STREAMS_PER_CONNECTION_MAX};
 use symphony_protocol::view::VIEW_BYTES_MAX;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -17,12 +18,6 @@ use crate::api::authorize::AuthorizeLayer;
 use crate::api::service::ControlService;
 use crate::group::state_machine::SharedState;
 use crate::planning::ScalerService;
-
-/// Concurrent calls on one connection; a process needs a handful.
-const STREAMS_PER_CONNECTION_MAX: u32 = 256;
-
-/// Bytes of a call's headers.
-const HEADER_BYTES_MAX: u32 = 16 << 10;
 
 /// A silent connection is pinged this often, and closed without an answer within [`KEEP_ALIVE_ANSWERED_WITHIN`]. This
 /// only frees the place of a watcher whose host has vanished. Watchers ping by themselves, every ten seconds; pinging

@@ -14,7 +14,7 @@ use std::time::Duration;
 use symphony_protocol::control as pb;
 use symphony_protocol::view::Traffic;
 use symphony_repository::{ApplyError, Next, Rollout, change_model, set_traffic};
-use symphony_transport::{ControlClient, ControlError, fresh_operation_id};
+use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Nanos, RequestValue};
 
 use self::document::{Declared, Syntax, parse};
@@ -24,8 +24,6 @@ use super::operation::{asked, not_done};
 use crate::cli::ApplyArgs;
 use crate::exit::{bad_input, words};
 
-/// The timeout of the cluster's confirmation.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
 /// The largest file accepted: a model has some hundred bytes, and a cluster 4096 models.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 /// The most files of a folder: as many as a cluster has models.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use symphony_protocol::control as pb;
 use symphony_protocol::epoch_plan_view::{EpochPlanView, MoveProgressView, PlanStatus};
 use symphony_protocol::view::View;
-use symphony_transport::{ControlClient, ControlError};
+use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError};
 use symphony_types::SubclusterId;
 
 use super::show;
@@ -16,8 +16,6 @@ use crate::inspect::subcluster_name;
 use crate::tools::federation;
 use crate::tools::operation::not_done;
 
-/// The timeout of the cluster's confirmation.
-const AGREE_WITHIN: Duration = Duration::from_secs(10);
 /// The timeout of the search for a plan and its confirmation.
 const SOLVE_WITHIN: Duration = Duration::from_secs(30);
 /// The longest period between checks of the moves' progress.
