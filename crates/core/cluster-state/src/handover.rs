@@ -24,7 +24,7 @@ pub struct LeadTransfer {
     pub token: Token,
     /// The successor.
     pub to: NodeId,
-    /// Its boot id.
+    /// The boot in which the successor is alive now.
     pub boot: BootId,
 }
 

@@ -19,7 +19,7 @@ use crate::traffic_split::is_version;
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
-    /// The invariant.
+    /// Which one, as in docs/internals/invariants.md.
     pub invariant: Invariant,
     /// The place, with the conflicting values.
     pub what: String,

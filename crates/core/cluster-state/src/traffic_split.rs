@@ -24,7 +24,7 @@ pub struct Traffic {
 /// Copies of requests for a version on trial.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shadow {
-    /// The version.
+    /// The version on trial, which answers no client.
     pub version: u64,
     /// How many of a hundred requests are copied.
     pub percent: u32,
