@@ -58,7 +58,7 @@ pub enum Asker {
     New,
     /// It took part: it has forgotten what it voted for and acknowledged.
     Known,
-    /// It was removed.
+    /// It was a member, and has been removed for good.
     Removed,
     /// It is none of the members, and they are fixed.
     Stranger,
@@ -100,7 +100,7 @@ pub enum FoundingError {
     NotAlone {
         /// The other one.
         node: NodeId,
-        /// Its address.
+        /// `host:port` of that one's control surface.
         address: String,
     },
     /// The group was not founded.

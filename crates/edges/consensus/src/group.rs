@@ -41,7 +41,7 @@ pub struct Proposed {
 /// The members of a control group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// The voters.
+    /// Members whose votes make a quorum.
     pub voters: BTreeSet<NodeId>,
     /// The addresses of all members, learners included: `host:port` of the control gRPC.
     pub addresses: BTreeMap<NodeId, String>,
