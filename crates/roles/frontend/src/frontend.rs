@@ -53,7 +53,7 @@ pub enum StartError {
     /// The cluster does not answer or refuses.
     #[error("cannot register frontend `{name}`: {source}")]
     Register {
-        /// Its name.
+        /// The configured name.
         name: String,
         /// Why.
         source: ControlError,

@@ -42,7 +42,7 @@ impl CheckedCall {
         &self.inputs.payload
     }
 
-    /// The pictures of that one.
+    /// Encoded pictures, one for each item; empty if no input is given so.
     #[must_use]
     pub fn pictures(&self) -> &[bytes::Bytes] {
         self.inputs.pictures.as_ref().map_or(&[], |pictures| &pictures.encoded)

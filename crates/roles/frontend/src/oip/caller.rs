@@ -176,7 +176,6 @@ impl Caller {
         self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
     }
 
-    /// The tenant that it is.
     pub(crate) fn known_tenant(&self) -> Option<&Arc<Tenant>> {
         self.known.as_ref().map(|known| &known.tenant)
     }

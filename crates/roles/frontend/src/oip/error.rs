@@ -66,7 +66,7 @@ pub enum InferError {
          have here; try again later, or send the request uncompressed"
     )]
     TenantUnpacked {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
         /// The limit.
         bytes_max: usize,
@@ -109,7 +109,7 @@ pub enum InferError {
     TooLittleTime {
         /// The time, by the client's words or the model's SLO.
         allowed: Nanos,
-        /// Its items.
+        /// Items of the request.
         items: u32,
         /// ℓ(items) on the fastest kind of GPU.
         alone: Nanos,
@@ -129,7 +129,7 @@ pub enum InferError {
     /// A stage of a pipeline cannot be asked, or has lost its request.
     #[error("stage `{stage}`{}: {error}", of_request(.request))]
     Stage {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
         /// What `symphony explain` knows its request as; empty if it was none.
         request: String,
@@ -148,9 +148,9 @@ pub enum InferError {
         .kind.words(), .wait.as_millis_f64().ceil()
     )]
     QuotaExceeded {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
-        /// Which quota.
+        /// What the quota counts.
         kind: QuotaKind,
         /// The quota.
         per_second: String,
@@ -160,7 +160,7 @@ pub enum InferError {
     /// The tenant has as many requests in flight as it may.
     #[error("tenant `{tenant}` has {in_flight_max} requests in flight, the most it may have here; try again later")]
     TenantBusy {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
         /// The limit.
         in_flight_max: usize,
