@@ -58,7 +58,7 @@ pub(crate) enum Mark {
     Snapshot { op: u64, index: u64, hash: u64 },
     /// It is durable.
     Acked { op: u64 },
-    /// It failed.
+    /// It was refused or failed, for this reason; it may be on disk all the same.
     Failed { op: u64, reason: String },
     /// The actor is through.
     End,

@@ -23,7 +23,7 @@ pub struct Replica {
     pub addresses: BTreeMap<u64, SocketAddr>,
     /// Its directory.
     pub dir: PathBuf,
-    /// Its engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How long a write may take before the replica stops leading.
     pub disk_stall: Duration,

@@ -28,7 +28,7 @@ const AFTERWARDS: Duration = Duration::from_millis(1_000);
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Stall {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many stalls.
     pub cycles: u64,

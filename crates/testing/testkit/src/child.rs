@@ -20,7 +20,7 @@ const LOG_TAIL_BYTES: u64 = 4096;
 pub struct ChildSpec {
     /// Its name in messages and of its log files.
     pub name: String,
-    /// The program.
+    /// Path of the executable.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
@@ -84,7 +84,7 @@ impl ChildSpec {
 }
 
 impl Child {
-    /// Its name.
+    /// Its name in messages and of its log files.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.spec.name
