@@ -281,7 +281,7 @@ fn policies_are_of_subclusters(state: &ClusterState) -> Result<(), Violation> {
     }
 }
 
-/// Whoever shares a trunk has it, and shares it with another model of its sub-cluster.
+/// A model that shares a trunk has it, and shares it with another model of its sub-cluster.
 fn trunks_are_shared(state: &ClusterState) -> Result<(), Violation> {
     let mut families: BTreeMap<(SubclusterId, CutDigest), usize> = BTreeMap::new();
     for (id, trunk) in &state.trunks {

@@ -17,7 +17,7 @@ use crate::limits::{TRAFFIC_VERSIONS_MAX, TRAFFIC_WEIGHT_MAX};
 pub struct Traffic {
     /// Weights by version; those that are not ready get nothing.
     pub weights: BTreeMap<u64, u32>,
-    /// The version that gets copies of requests, whose answers nobody sees.
+    /// The version that gets copies of requests; their answers are dropped.
     pub shadow: Option<Shadow>,
 }
 

@@ -70,7 +70,7 @@ pub enum Command {
         /// Why it did not complete, for display.
         reason: String,
     },
-    /// A cluster no longer holds a copy of the model, whoever unloaded it.
+    /// A cluster no longer holds a copy of the model; it may have been unloaded there by an operator.
     CopyGone {
         /// Name of the model.
         model: String,

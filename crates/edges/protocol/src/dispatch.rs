@@ -34,7 +34,7 @@ pub enum ToLeader {
     Hello {
         /// The frontend that connects, by its registered id.
         frontend: FrontendId,
-        /// The frontend's boot: its requests are counted from there, and answers to an earlier one reach nobody.
+        /// The frontend's boot: its requests are counted from there, and answers to an earlier boot are dropped.
         boot: BootId,
         /// For which sub-cluster.
         subcluster: SubclusterId,

@@ -481,7 +481,7 @@ impl History {
         overview
     }
 
-    /// An overview without what it says of the models: whoever counts under a lock asks for one after another.
+    /// An overview without the models, which a caller that counts under a lock asks for one by one.
     #[must_use]
     pub fn heading(&self, now_unix_ms: u64) -> Overview {
         let recent_from = slot_of(now_unix_ms).saturating_sub(RECENT_SLOTS);

@@ -117,7 +117,7 @@ struct Underway {
 }
 
 impl Underway {
-    /// Whether there is room for one more. The processor's own queue has as much, and says to nobody what it loses.
+    /// Whether there is room for one more. The processor's own queue has as much, but does not report what it loses.
     fn takes_one_more(&self) -> bool {
         let takes = self.waiting.fetch_add(1, Ordering::Relaxed) < SPANS_WAITING_MAX;
         if !takes {

@@ -78,7 +78,7 @@ impl GuardedPolicy {
     pub fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) -> Result<(), PolicyFault> {
         let policy = self.policy.as_mut().map_err(|fault| fault.clone())?;
         let kind = input.label();
-        // A policy that unwound is dropped below, so that nobody sees it half changed.
+        // A policy that unwound is dropped below, so that its half-changed state is never seen.
         let ended = catch_unwind(AssertUnwindSafe(|| policy.step(now, input, out)));
         let too_many = out.list.len().max(out.planned.len()) > CLUSTER_ORDERS_MAX;
         let fault = match ended {
