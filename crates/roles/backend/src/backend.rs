@@ -57,7 +57,7 @@ async fn a_run_is_stuck() {
     }
 }
 
-/// Resolves once the cluster has known this boot of the backend and no longer does: nobody would send it a plan. It
+/// Resolves once the cluster has known this boot of the backend and no longer does: no leader would send it a plan. It
 /// stays beside another process that lives under its name: the two would end each other by turns.
 async fn is_forgotten(mut view: ViewReceiver, identity: &BackendIdentity) {
     // A view may be older than the registration.

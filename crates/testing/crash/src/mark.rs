@@ -70,7 +70,7 @@ impl Mark {
         use std::io::Write as _;
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
-        // Whoever listened may be gone; the actor is killed then anyway.
+        // The listener may be gone; the actor is killed then anyway.
         let _ = std::io::stdout().lock().write_all(&line);
     }
 

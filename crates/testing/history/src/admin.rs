@@ -104,7 +104,7 @@ pub enum Part {
     /// Nothing was ever here.
     #[default]
     Empty,
-    /// A model that is served. Ids are none as long as nobody has been told.
+    /// A model that is served. Ids are none until an answer has told them.
     Model {
         /// Its id.
         model: Option<u64>,
@@ -164,7 +164,7 @@ impl Specification for Admin {
                 let processes = names.into_iter().map(|name| Key::Process(name.clone()));
                 models.chain(processes).chain([Key::Epoch, Key::Index]).collect()
             }
-            // A read that nobody saw the answer of changes nothing.
+            // A read whose answer was not seen changes nothing.
             (Call::Read, _) => Vec::new(),
         }
     }

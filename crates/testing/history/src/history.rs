@@ -15,7 +15,7 @@ pub enum End<A> {
         /// When that was known.
         at: u64,
     },
-    /// Nobody knows whether, or when, it had its effect.
+    /// It is not known whether, or when, it had its effect.
     Unknown,
 }
 

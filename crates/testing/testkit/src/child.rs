@@ -125,7 +125,7 @@ impl Child {
         kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.spec.name))
     }
 
-    /// Stops it where it stands (SIGSTOP): its connections stay, and nobody answers on them.
+    /// Stops it where it stands (SIGSTOP): its connections stay, but without answers.
     ///
     /// # Errors
     /// If it has ended.

@@ -56,7 +56,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) headers: CallHeaders,
     pub(crate) receipt: &'a Receipt,
     pub(crate) caller: &'a Caller,
-    /// Whoever works on the call beyond its end keeps its place.
+    /// Work on the call that goes on beyond its end keeps its place.
     pub(crate) permit: &'a Arc<InFlightPermit>,
 }
 

@@ -118,7 +118,7 @@ impl Caller {
         Self { credential, ..self }
     }
 
-    /// The token that it shows: where nobody is known, one may be good for loading models.
+    /// The token that it shows: without tenants, it may be the one for loading models.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.credential.token()

@@ -136,7 +136,7 @@ pub enum InferError {
         /// Why.
         error: Box<InferError>,
     },
-    /// Nobody is there who would run it.
+    /// No backend is there to run it.
     #[error("the model is not ready: {0}; try again later")]
     NoGpu(NoGpu),
     /// The caller of a stream is known no longer, or may no longer ask models.
@@ -219,10 +219,10 @@ pub enum RepositoryError {
     /// This frontend does not load models.
     #[error("{0}")]
     Unsupported(String),
-    /// Nobody is there who could decide it.
+    /// No replica is there to decide it.
     #[error("{0}")]
     Unavailable(String),
-    /// Nobody is there who would load it.
+    /// No backend is there to load it.
     #[error("{0}")]
     NoGpu(String),
     /// It was tried and did not work.

@@ -181,7 +181,7 @@ pub enum ModelState {
     Unloading,
     /// It could be loaded and is not.
     NotLoaded,
-    /// Nobody is there who would load or run it.
+    /// No backend is there to load or run it.
     NoGpu(NoGpu),
     /// It cannot be asked, for this reason.
     Unavailable(String),
@@ -264,7 +264,7 @@ pub struct RequestContext {
     pub id: String,
     /// The trace that the request belongs to.
     pub trace: Option<TraceContext>,
-    /// It is a copy for a shadow: nobody waits for its answer, and it is no demand.
+    /// It is a copy for a shadow: no client waits for its answer, and it is no demand.
     pub is_copy: bool,
 }
 
@@ -398,7 +398,7 @@ pub enum Parameter {
 pub struct ModelStatistics {
     /// Name of the model, without its version.
     pub model: String,
-    /// Its version; 0 if it was loaded without one.
+    /// Its version, from 1.
     pub version: u64,
     /// When the last answer was given, in milliseconds since 1970; 0 if there was none.
     pub last_inference_ms: u64,

@@ -83,7 +83,7 @@ impl Inner {
         if let Some(error) = unready_model(&target.cluster, &target.route) {
             return Err(error);
         }
-        // A federation plans for models, whoever asks them.
+        // A federation plans for models, whether clients or pipelines ask them.
         if !context.is_copy {
             self.rates.arrived(&model.loaded_as);
         }
