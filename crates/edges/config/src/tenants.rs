@@ -124,7 +124,7 @@ impl From<Vec<Right>> for Rights {
     }
 }
 
-/// One tenant.
+/// `[[tenant]]`: who it is, what it may do, and how much.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
