@@ -166,7 +166,7 @@ impl Cluster {
                 view = &mut waited => Some(view),
                 () = tokio::time::sleep(CHECK_EVERY) => None,
             };
-            // Whoever waits for a process that has ended waits in vain.
+            // A process that has ended is not waited for.
             self.check()?;
             if let Some(view) = view {
                 return view;

@@ -21,7 +21,7 @@ use crate::scenario::Links;
 /// What is wrong with links now: from whom to whom. Those that are not in it work.
 pub(crate) type Troubles = BTreeMap<(Process, Process), OneWay>;
 
-/// First port that is given. All are below those that the system gives to whoever dials.
+/// First port that is given. All are below those that the system gives to callers.
 const FIRST_PORT: u16 = 7000;
 /// The last one.
 const LAST_PORT: u16 = 30_000;

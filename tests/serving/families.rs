@@ -1,6 +1,6 @@
 //! Heads on one trunk are found by the backend that loads their files, agreed on, and shown; they answer through one
-//! queue and one trunk as they do whole, whoever of them goes and whichever leader dies. Who does not want to share
-//! does not.
+//! queue and one trunk as they do whole, whichever of them is unloaded and whichever leader dies. A model that is not
+//! to share does not.
 
 use std::time::Duration;
 

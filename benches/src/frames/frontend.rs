@@ -22,8 +22,8 @@ use super::scheduler::{ACKNOWLEDGED_EVERY, BARE_BYTES, FRONTEND, SCHEDULER, Serv
 /// Requests that may be on their way: far more than a round trip needs, and below what a link holds if each is a frame.
 const WINDOW: u64 = 4096;
 const _: () = assert!(WINDOW > 2 * ACKNOWLEDGED_EVERY && (WINDOW as usize) < symphony_transport::LINK_FRAMES_MAX);
-/// Requests that come up in one turn of the frontend's runtime, before whoever announces them has its own: what one
-/// read of a busy connection brings.
+/// Requests that come up in one turn of the frontend's runtime, before the task that announces them has its own: what
+/// one read of a busy connection brings.
 const TURN: u64 = 32;
 /// The pause between two requests whose latency is measured.
 const PAUSE: Duration = Duration::from_millis(1);

@@ -102,7 +102,7 @@ impl Owners {
     pub(super) async fn link(mut self, inputs: &[Vec<Bytes>]) -> Result<Self> {
         let first = self.pull(0).await;
         ensure!(first.iter().all(Option::is_some), "the first read makes the links");
-        // Inputs are shared with whoever is linked when they come.
+        // Inputs are shared with the backends that are linked when they come.
         let placed = self.sharing.iter().zip(inputs).flat_map(|(shared, own)| {
             let shared = shared.as_ref();
             (0..).zip(own).filter_map(move |(sequence, input)| shared?.put(sequence, input))

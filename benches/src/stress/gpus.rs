@@ -17,7 +17,7 @@ pub(crate) struct Gpus {
     spare: Vec<usize>,
     /// The last plan of each GPU.
     last: Vec<u64>,
-    /// Plans that were not the next one of their GPU: a backend ends the link of whoever sends one.
+    /// Plans that were not the next one of their GPU: a backend ends the link of a leader that sends one.
     pub(crate) out_of_sequence: u64,
     /// Plans that came after the start they were planned for.
     pub(crate) late: u64,

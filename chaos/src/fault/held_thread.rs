@@ -36,7 +36,7 @@ impl HeldThread {
         let thread = find(pid, name)?;
         let (release, released) = mpsc::channel();
         let (told, stopped) = mpsc::channel();
-        // A tracer is a thread, not a process: whoever stops it lets it go.
+        // A tracer is a thread, not a process: the thread that stops it must let it go.
         let tracer = std::thread::Builder::new().name("tracer".into()).spawn(move || {
             let caught = catch(thread);
             let is_caught = caught.is_ok();
@@ -112,8 +112,7 @@ mod tests {
 
     const NAME: &str = "sleep";
 
-    /// A process with one thread of this name. It has it once it is the program: until then it has that of whoever
-    /// started it.
+    /// A process with one thread of this name. It has it once it is the program: until then it has that of its parent.
     fn sleeper() -> Child {
         let child = Command::new("/bin/sleep").arg("60").stdout(Stdio::null()).spawn().unwrap();
         wait_until("the program to run", Duration::from_secs(60), || find(child.id(), NAME)).unwrap();
@@ -131,7 +130,7 @@ mod tests {
                 assert_eq!(state_of(pid, tid).unwrap(), 't');
                 held.let_go().unwrap();
                 assert_ne!(state_of(pid, tid).unwrap(), 't');
-                // Whoever ends meanwhile was not held throughout.
+                // A thread that ends meanwhile was not held throughout.
                 let held = HeldThread::hold(pid, NAME).unwrap();
                 child.kill().unwrap();
                 assert!(held.let_go().is_err());

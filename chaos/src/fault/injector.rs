@@ -293,7 +293,7 @@ impl Injector {
                 }
             }
             FaultSpec::RollBack(f) | FaultSpec::Wipe(f) => {
-                // Whoever was chosen at the beginning may have gone by an earlier fault.
+                // The one chosen at the beginning may have gone by an earlier fault.
                 let now = cluster.until_whole("the cluster before a disk is exchanged").await?;
                 let Some(replica) = f.who.resolve(&now, &cluster.processes, &mut self.random).into_iter().next() else {
                     return Ok(strike.skipped("nobody has the role"));
@@ -313,7 +313,7 @@ impl Injector {
                 strike.end = End::SendHome(Mover::start(cluster.replicas.clone(), &cluster.processes, &f.what, seed));
             }
             FaultSpec::Members(f) => {
-                // Whoever was chosen at the beginning may have gone by an earlier change.
+                // The one chosen at the beginning may have gone by an earlier change.
                 let now = cluster.until_whole("the cluster before a change of members").await?;
                 let goes = match f.change {
                     Change::Add => None,
@@ -431,7 +431,7 @@ impl Injector {
             }
             End::Continue(processes) => {
                 for process in processes {
-                    // Whoever was killed meanwhile needs no waking.
+                    // A process that was killed meanwhile needs no waking.
                     if cluster.runs(process) {
                         cluster.signal(process, Signal::SIGCONT)?;
                     }
@@ -456,7 +456,7 @@ impl Injector {
                     let control = cluster.control_of(process)?;
                     struck += control.struck(slot)?;
                     control.lift(slot)?;
-                    // A replica that cannot trust its disk ends itself; whoever runs it starts it again.
+                    // A replica that cannot trust its disk ends itself; its supervisor starts it again.
                     if cluster.has_ended(process)? {
                         strike
                             .ended

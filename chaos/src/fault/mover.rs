@@ -22,7 +22,7 @@ use crate::cluster::{Clients, Processes, first_away, homes, movables, strays};
 const PAUSE: Duration = Duration::from_millis(150);
 /// How long one call may take.
 const CALL_WITHIN: Duration = Duration::from_millis(2500);
-/// How long it may take until everything is at home; whoever waits for a whole cluster waits no longer either.
+/// How long it may take until everything is at home; waits for a whole cluster are no longer either.
 const HOME_WITHIN: Duration = Duration::from_secs(60);
 /// A multiple of every number of replicas up to six: each is drawn as often as another.
 const REPLICAS_DRAWN: usize = 60;

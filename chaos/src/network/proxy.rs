@@ -58,7 +58,7 @@ pub(crate) struct Proxy {
 }
 
 impl Proxy {
-    /// Listens on a free port of loopback and connects whoever comes with `target` (`host:port`).
+    /// Listens on a free port of loopback and connects callers with `target` (`host:port`).
     ///
     /// # Errors
     /// If there is no port.

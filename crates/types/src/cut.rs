@@ -9,7 +9,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 pub const MODEL_CUTS_MAX: usize = 16;
 
 /// What a model computes up to a cut point: the first 128 bits of the hash of that value. Models with equal ones begin
-/// with the same trunk; whoever cuts them compares the whole hashes.
+/// with the same trunk; a backend that cuts them compares the whole hashes.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CutDigest(u128);
 

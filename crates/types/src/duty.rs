@@ -49,9 +49,9 @@ impl fmt::Display for Duty {
 pub enum Member {
     /// A scheduler replica.
     Scheduler(NodeId),
-    /// A backend.
+    /// A backend, in any boot.
     Backend(BackendId),
-    /// A frontend.
+    /// A frontend, in any boot.
     Frontend(FrontendId),
 }
 

@@ -61,7 +61,7 @@ impl VariantRows {
         self.unknown = false;
     }
 
-    /// Adds rows of a variant.
+    /// Counts further rows of a batch that are of a variant.
     pub fn add(&mut self, variant: u32, rows: u32) {
         match self.rows.get_mut(variant as usize) {
             Some(known) => *known = known.saturating_add(rows),
@@ -126,13 +126,13 @@ impl FamilyProfile {
         self.suffix_of.len() as u32
     }
 
-    /// The trunk's profile.
+    /// ℓ(b) of the trunk, over the rows of all variants together.
     #[must_use]
     pub const fn trunk(&self) -> &LatencyProfile {
         &self.trunk
     }
 
-    /// The profile of a variant's suffix.
+    /// ℓ(b) of a variant's suffix, over its own rows; `None` if the family has no such variant.
     #[must_use]
     pub fn suffix(&self, variant: u32) -> Option<&LatencyProfile> {
         self.suffixes.get(usize::from(*self.suffix_of.get(variant as usize)?))

@@ -92,7 +92,7 @@ impl Level {
     }
 }
 
-/// The oldest: nobody writes more before the cluster has told.
+/// The oldest: no process writes a newer one before the cluster has told it to.
 impl Default for Level {
     fn default() -> Self {
         Self::OLDEST

@@ -51,7 +51,7 @@ pub enum ProfileError {
     NotMonotone {
         /// The batch size at fault.
         batch: u32,
-        /// Its latency.
+        /// Latency of that batch.
         latency: Nanos,
         /// The latency of the batch size before it.
         before: Nanos,

@@ -114,7 +114,7 @@ pub struct TensorSpec {
 }
 
 impl TensorSpec {
-    /// Bytes of one item.
+    /// Bytes that one item takes, elements without gaps.
     #[must_use]
     pub fn item_bytes(&self) -> usize {
         self.item_shape.iter().map(|&d| d as usize).product::<usize>() * self.data_type.size_bytes()

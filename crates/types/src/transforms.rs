@@ -28,7 +28,7 @@ pub struct Finite(u64);
 pub struct NotFinite(f64);
 
 impl Finite {
-    /// 1.
+    /// One.
     pub const ONE: Self = Self(1.0_f64.to_bits());
 
     /// The value.

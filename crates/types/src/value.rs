@@ -46,7 +46,7 @@ impl RequestValue {
         }
     }
 
-    /// In thousandths.
+    /// The value in thousandths, as it is stored and sent.
     #[must_use]
     pub const fn thousandths(self) -> u32 {
         self.0

@@ -12,9 +12,9 @@ pub struct Assignment<'a> {
     /// Dual of each row. For all pairs that are not forbidden: row dual + column dual ≤ cost; equal if matched.
     pub row_dual: &'a [f64],
     /// Dual of each column. Those of the longer side (of the columns, if there are as many) are at most zero, and zero
-    /// for whoever is unmatched.
+    /// if unmatched.
     pub column_dual: &'a [f64],
-    /// What leaving one of the shorter side unmatched counts. Its duals are at most that, and exactly that for whoever
-    /// is unmatched.
+    /// What leaving one of the shorter side unmatched counts. Its duals are at most that, and exactly that if
+    /// unmatched.
     pub unmatched_cost: f64,
 }

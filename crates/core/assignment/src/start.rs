@@ -4,7 +4,7 @@ use crate::problem::Problem;
 
 /// No row, or no column.
 pub(crate) const NONE: usize = usize::MAX;
-/// How often prices of columns that nobody takes are dropped before all are: each time costs a pass over the matrix,
+/// How often prices of columns that no row takes are dropped before all are: each time costs a pass over the matrix,
 /// and a cold start is a few times that.
 const PASSES_MAX: usize = 4;
 

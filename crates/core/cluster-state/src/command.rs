@@ -37,18 +37,18 @@ pub enum Command {
     RegisterBackend(BackendRegistration),
     /// The leader of its sub-cluster found a boot of a backend to be dead.
     BackendDown {
-        /// The backend.
+        /// The backend whose boot has died.
         backend: BackendId,
-        /// The dead boot; other boots are not affected.
+        /// The dead boot; a later boot of the backend stays up.
         boot: BootId,
     },
     /// A frontend has started.
     RegisterFrontend(FrontendRegistration),
     /// A backend reports the result of loading a model.
     ReportModel {
-        /// The model.
+        /// The model that was loaded, or failed to load.
         model: ModelId,
-        /// The backend.
+        /// The backend that reports.
         backend: BackendId,
         /// The backend's boot id.
         boot: BootId,
@@ -68,7 +68,7 @@ pub enum Command {
     ReportDrained {
         /// The process.
         member: Member,
-        /// Its boot id.
+        /// The boot that has finished; a report of an earlier boot is refused.
         boot: BootId,
     },
     /// A replica shall prepare to lead a sub-cluster that another living replica leads; nothing else changes yet.
@@ -79,7 +79,7 @@ pub enum Command {
         token: Token,
         /// The successor.
         to: NodeId,
-        /// Its boot id.
+        /// The boot in which the successor was seen: after a restart it is no longer ready, and the command is refused.
         boot: BootId,
     },
     /// The successor is ready: it leads from here on, with the index as its token.
@@ -90,7 +90,7 @@ pub enum Command {
         since: u64,
         /// The successor.
         node: NodeId,
-        /// Its boot id.
+        /// The boot in which it got ready: after a restart it is no longer ready, and the command is refused.
         boot: BootId,
     },
     /// A hand-over that does not complete is cancelled; the leader stays.
@@ -109,7 +109,7 @@ pub enum Command {
         token: Token,
         /// The former leader.
         node: NodeId,
-        /// Its boot id.
+        /// The boot that led: if the replica has restarted since, the command is refused.
         boot: BootId,
         /// A replica that should not become leader if another one can.
         avoid: Option<NodeId>,
@@ -118,7 +118,7 @@ pub enum Command {
     ProposePlan(PlanProposal),
     /// The old sub-cluster of a moved model gets no more requests: its copies there may be unloaded.
     FinishMove {
-        /// The model.
+        /// The model that has been moved.
         model: ModelId,
         /// Log index at which its move began.
         since: u64,
@@ -129,14 +129,14 @@ pub enum Command {
         what: Moved,
         /// Log index at which its move began.
         since: u64,
-        /// The reason.
+        /// Why it was given up, for display.
         reason: String,
     },
     /// An operator's command.
     Operate(Operation),
     /// A frontend is removed because its slot may be needed and the Raft leader has long received no sign of it.
     ForgetFrontend {
-        /// The frontend.
+        /// The silent frontend.
         frontend: FrontendId,
         /// The silent boot; other boots are not affected.
         boot: BootId,
@@ -147,7 +147,7 @@ pub enum Command {
         node: NodeId,
         /// Its boot id; the next boot tells again.
         boot: BootId,
-        /// Their names.
+        /// Canonical names of these policies; at most [`POLICIES_KNOWN_MAX`](crate::POLICIES_KNOWN_MAX).
         names: Vec<String>,
     },
     /// The policy of a sub-cluster has ended a lead by its fault: it decides nothing more. From level 3 on.
@@ -158,7 +158,7 @@ pub enum Command {
         token: Token,
         /// The former leader.
         node: NodeId,
-        /// Its boot id.
+        /// The boot that led: if the replica has restarted since, the command is refused.
         boot: BootId,
         /// What the policy did.
         why: PolicyFailure,
@@ -167,9 +167,9 @@ pub enum Command {
     },
     /// A backend tells where a model that it loaded can be cut. From level 3 on.
     ReportCuts {
-        /// The model.
+        /// The model, as loaded under this id.
         model: ModelId,
-        /// The backend.
+        /// The backend that has read the file.
         backend: BackendId,
         /// The backend's boot id.
         boot: BootId,
@@ -178,11 +178,11 @@ pub enum Command {
     },
     /// The epoch loop has split the budget of a pipeline otherwise. From level 3 on.
     SetSplit {
-        /// The pipeline.
+        /// The pipeline's name, without a version.
         pipeline: String,
         /// Its version; others are not affected.
         version: u64,
-        /// The split.
+        /// How much of its objective each stage may take from now on.
         split: CommittedSplit,
     },
 }
@@ -190,9 +190,9 @@ pub enum Command {
 /// The registration of a scheduler replica.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct NodeRegistration {
-    /// Its id.
+    /// The id that its configuration gives it; no id of a removed replica.
     pub node: NodeId,
-    /// Its boot id.
+    /// The boot that starts; it leads nothing that an earlier boot led.
     pub boot: BootId,
     /// `host:port` of its control surface.
     pub control_addr: String,
@@ -206,12 +206,12 @@ pub struct NodeRegistration {
     pub avoid: Option<NodeId>,
 }
 
-/// The registration of a backend.
+/// What a backend tells of itself when it starts.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct BackendRegistration {
     /// Its name, which is stable over restarts.
     pub name: String,
-    /// Its boot id.
+    /// The boot that starts; it replaces the one before.
     pub boot: BootId,
     /// `host:port` of its execute link.
     pub exec_addr: String,
@@ -219,7 +219,7 @@ pub struct BackendRegistration {
     pub subcluster: String,
     /// Kind of executor.
     pub executor: String,
-    /// Its GPUs.
+    /// Its GPUs; one of the same kind at the same position keeps its id over restarts.
     pub gpus: Vec<GpuOffer>,
     /// A replica that should not become leader if another one can.
     pub avoid: Option<NodeId>,
@@ -234,12 +234,12 @@ pub struct GpuOffer {
     pub memory_bytes: u64,
 }
 
-/// The registration of a frontend.
+/// What a frontend tells of itself when it starts.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct FrontendRegistration {
     /// Its name, which is stable over restarts.
     pub name: String,
-    /// Its boot id.
+    /// The boot that starts; it replaces the one before.
     pub boot: BootId,
     /// `host:port` of its data link.
     pub data_addr: String,

@@ -33,7 +33,7 @@ pub enum Effect {
     SubclusterCreated { subcluster: SubclusterId, name: String },
     /// A sub-cluster has another leader, the same replica in a new boot, or none.
     LeaderChanged { subcluster: SubclusterId, name: String, leader: Option<NodeId>, token: Token },
-    /// A backend is up.
+    /// A backend has registered, or is back after it was declared down.
     BackendUp { backend: BackendId, name: String, boot: BootId },
     /// A backend's boot is dead.
     BackendDown { backend: BackendId, name: String, boot: BootId },
@@ -46,7 +46,7 @@ pub enum Effect {
     /// A frontend was forgotten: by an operator's command, or because its slot was needed and it had left or was
     /// silent.
     FrontendForgotten { frontend: FrontendId, name: String },
-    /// A frontend is up.
+    /// A frontend has registered in a new boot.
     FrontendUp { frontend: FrontendId, name: String, boot: BootId },
     /// A model was added to a sub-cluster.
     ModelLoaded { model: ModelId, name: String, subcluster: SubclusterId },
@@ -70,7 +70,7 @@ pub enum Effect {
     LeadCeded { subcluster: SubclusterId, name: String, node: NodeId },
     /// A replica was removed for good.
     NodeRemoved { node: NodeId },
-    /// A plan was proposed.
+    /// A plan was recorded; it runs once it is adopted.
     PlanProposed { plan: u64, cause: String, moves: u64 },
     /// A plan runs: its moves may begin.
     PlanAdopted { plan: u64 },

@@ -15,7 +15,7 @@ pub struct EpochPlan {
     pub cause: String,
     /// What it achieves, for display: the imbalance before and after, and the cost of the moves.
     pub summary: String,
-    /// Its moves.
+    /// Every model and backend that changes its sub-cluster, in the order of the proposal.
     pub moves: Vec<PlannedMove>,
     /// Total cost of its moves: bytes and time of the backend, and bytes of the GPU, with the largest share.
     pub cost: MoveCost,
@@ -28,7 +28,7 @@ pub struct EpochPlan {
 /// A model that fits into no sub-cluster and is left out of plans.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
-    /// The model.
+    /// The model that stays where it is.
     pub model: ModelId,
     /// Why, for display.
     pub reason: String,
@@ -50,7 +50,7 @@ pub enum PlanStatus {
 /// The subject of a move.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moved {
-    /// A model.
+    /// A model with its copies on all GPUs of its sub-cluster.
     Model(ModelId),
     /// A backend with its GPUs.
     Backend(BackendId),
@@ -70,15 +70,15 @@ pub struct WantedMove {
 /// A move of a plan, with its progress.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMove {
-    /// The move.
+    /// What moves, from where, and to where.
     pub wanted: WantedMove,
     /// Its cost, as estimated when the plan was proposed.
     pub cost: MoveCost,
-    /// Its progress.
+    /// How far it has come.
     pub progress: MoveProgress,
 }
 
-/// The progress of a move.
+/// How far a move has come.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub enum MoveProgress {
     /// Not begun: memory is too small for two copies now, or too many moves are under way.
@@ -101,7 +101,7 @@ pub struct PlanProposal {
     pub cause: String,
     /// What it achieves, for display.
     pub summary: String,
-    /// Its moves.
+    /// What is to move; at most [`PLAN_MOVES_MAX`](crate::PLAN_MOVES_MAX).
     pub moves: Vec<WantedMove>,
     /// Models that fit nowhere and stay where they are. A plan without moves only names these.
     pub left_alone: Vec<LeftAlone>,
@@ -111,7 +111,7 @@ pub struct PlanProposal {
     pub adopt: bool,
 }
 
-/// The cost of moves.
+/// What moves cost: how much is loaded, and on whom most.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoveCost {
     /// Bytes of models to load, over all GPUs.

@@ -24,7 +24,7 @@ pub struct LeadTransfer {
     pub token: Token,
     /// The successor.
     pub to: NodeId,
-    /// Its boot id.
+    /// The boot in which the successor is alive now.
     pub boot: BootId,
 }
 
@@ -120,7 +120,7 @@ impl ClusterState {
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
         let counts = self.willing();
-        // One that nobody can take does not hold up the others.
+        // One that no replica can take does not hold up the others.
         let mut leaving = self.settled().filter(|(_, s)| s.leader.is_some_and(|l| drains(l.node)));
         let (id, subcluster, to) = leaving.find_map(|(id, subcluster)| {
             let asked = counts.iter().filter(|&(&node, _)| !shunned(node) && self.can_decide(node, id));

@@ -19,7 +19,7 @@ use crate::traffic_split::is_version;
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Violation {
-    /// The invariant.
+    /// Which one, as in docs/internals/invariants.md.
     pub invariant: Invariant,
     /// The place, with the conflicting values.
     pub what: String,
@@ -281,7 +281,7 @@ fn policies_are_of_subclusters(state: &ClusterState) -> Result<(), Violation> {
     }
 }
 
-/// Whoever shares a trunk has it, and shares it with another model of its sub-cluster.
+/// A model that shares a trunk has it, and shares it with another model of its sub-cluster.
 fn trunks_are_shared(state: &ClusterState) -> Result<(), Violation> {
     let mut families: BTreeMap<(SubclusterId, CutDigest), usize> = BTreeMap::new();
     for (id, trunk) in &state.trunks {

@@ -103,7 +103,7 @@ pub enum LeadReportAction {
 enum Insistence {
     /// Once: the cause, if it persists, is reported again.
     Once,
-    /// Until it is settled.
+    /// Again and again, until the control group has settled it.
     UntilSettled,
     /// Until it is settled, and without heartbeats once [`CEDE_WITHIN`] has passed: other leads may hang as well, and
     /// only this replica's death ends those.

@@ -33,7 +33,7 @@ pub const SUBCLUSTERS_MAX: usize = 1024;
 /// Backends, up and dead; a dead one is forgotten when a new one needs its slot.
 pub const BACKENDS_MAX: usize = 4096;
 
-/// GPUs of one backend.
+/// GPUs of one backend; the reply to its registration names them all.
 pub const GPUS_PER_BACKEND_MAX: usize = 64;
 
 /// GPUs of the cluster.
@@ -75,7 +75,7 @@ pub const OPERATION_WORDS_BYTES_MAX: usize = 512;
 /// Remembered plans, the latest ones.
 pub const PLANS_KEPT: usize = 8;
 
-/// Moves of one plan.
+/// Moves of one plan; a longer proposal is refused.
 pub const PLAN_MOVES_MAX: usize = 1024;
 
 /// Models of a plan that are listed because they fit nowhere; more are left out.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A plan lists moves; each begins as soon as there is memory for both copies. Nothing is taken away before its
-//! successor is ready, and every step is an entry of the log: whoever leads the control group goes on where the last
-//! one stopped.
+//! successor is ready, and every step is an entry of the log: the next leader of the control group goes on where the
+//! last one stopped.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub struct Operation {
     pub at_unix_ms: u64,
     /// A replica that should not become leader if another one can.
     pub avoid: Option<NodeId>,
-    /// The action.
+    /// What the operator wants done.
     pub action: Action,
 }
 
@@ -36,18 +36,18 @@ pub enum Action {
     LoadModel(ModelSpec),
     /// Remove a model.
     UnloadModel {
-        /// Its name.
+        /// Name of the model, with its version if it has one.
         name: String,
     },
     /// Serve a loaded model otherwise; what is not given stays.
     ChangeModel {
-        /// Its name.
+        /// Name of the model, with its version if it has one.
         name: String,
         /// Its latency objective.
         slo_ns: Option<u64>,
-        /// Its policy.
+        /// How its requests are scheduled from now on.
         policy: Option<ModelPolicy>,
-        /// The value of its requests.
+        /// What a request is worth from now on, relative to those of other models.
         value: Option<RequestValue>,
     },
     /// Split the requests for a model that name no version among its versions.
@@ -61,7 +61,7 @@ pub enum Action {
     SetDuty {
         /// The process, in any boot.
         member: Member,
-        /// Its duty.
+        /// The work that it may be given from now on.
         duty: Duty,
     },
     /// The membership of the control group has changed. Logged after the change; the id of a removed replica is never
@@ -72,7 +72,7 @@ pub enum Action {
         /// The removed replica.
         remove: Option<NodeId>,
     },
-    /// Propose a plan.
+    /// Propose moves, to run at once or once an operator has approved them.
     ProposePlan(PlanProposal),
     /// Approve or refuse a waiting plan.
     ReviewPlan {
@@ -83,13 +83,13 @@ pub enum Action {
     },
     /// Forget a frontend that is cordoned or draining.
     RemoveFrontend {
-        /// The frontend.
+        /// Its id; a frontend that comes back after its removal gets another one.
         frontend: FrontendId,
     },
     /// Write by a higher level, which every process knows. Written in the format of that level, as everything after
     /// it: a process that does not know it stops here.
     RaiseLevel {
-        /// The level.
+        /// The level from here on; one that is not above the present level changes nothing.
         level: Level,
     },
     /// Let a policy decide for a whole sub-cluster. From level 3 on.

@@ -25,7 +25,7 @@ pub enum Refusal {
     /// A field has an invalid value.
     #[error("{field}: {reason}")]
     Invalid {
-        /// The field.
+        /// Path of the field in the command.
         field: String,
         /// What was found and what was expected.
         reason: String,
@@ -43,9 +43,9 @@ pub enum Refusal {
     Changed {
         /// Kind of process.
         what: String,
-        /// Its name.
+        /// The name by which it registers.
         name: String,
-        /// Its boot id.
+        /// The boot in which both registrations came.
         boot: BootId,
     },
     /// The boot is outdated: a newer one has replaced it.
@@ -53,11 +53,11 @@ pub enum Refusal {
     StaleBoot {
         /// Kind of process.
         what: String,
-        /// Its name.
+        /// Its name or id, for display.
         name: String,
-        /// The named boot.
+        /// The boot that the command names.
         named: BootId,
-        /// The current boot.
+        /// The boot that is registered.
         current: BootId,
     },
     /// Unknown replica.
@@ -66,28 +66,28 @@ pub enum Refusal {
         /// The replica.
         node: NodeId,
     },
-    /// Unknown backend.
+    /// No backend has the id, or it was forgotten.
     #[error("unknown backend {backend}")]
     UnknownBackend {
-        /// The backend.
+        /// The id that the command names.
         backend: BackendId,
     },
     /// Unknown model id.
     #[error("unknown model {model}; it may have been unloaded meanwhile")]
     UnknownModel {
-        /// The model.
+        /// The id that the command names.
         model: ModelId,
     },
-    /// Unknown model name.
+    /// No model is loaded under the name.
     #[error("no model is named `{name}`")]
     UnknownModelName {
-        /// The name.
+        /// The name that the command gives.
         name: String,
     },
     /// Unknown sub-cluster name.
     #[error("no sub-cluster is named `{name}`; the first backend that names it creates it")]
     UnknownSubcluster {
-        /// The name.
+        /// The name that the command gives.
         name: String,
     },
     /// No sub-cluster was named, and there is not exactly one.
@@ -99,7 +99,7 @@ pub enum Refusal {
     /// The name is used by another model.
     #[error("a model `{name}` is loaded with another specification; unload it first or choose another name")]
     NameTaken {
-        /// The name.
+        /// The name that both models would have.
         name: String,
     },
     /// A GPU of the sub-cluster cannot run the model.
@@ -107,7 +107,7 @@ pub enum Refusal {
         "model `{model}` has no profile for GPU kind `{kind}`, which sub-cluster `{subcluster}` holds; measure one"
     )]
     ProfileMissing {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// The GPU kind.
         kind: String,
@@ -131,15 +131,15 @@ pub enum Refusal {
     /// The backend is not in the model's sub-cluster.
     #[error("backend {backend} is not in the sub-cluster of model {model}")]
     NotInSubcluster {
-        /// The backend.
+        /// The backend that reported.
         backend: BackendId,
-        /// The model.
+        /// The model of which it reported.
         model: ModelId,
     },
-    /// Unknown frontend.
+    /// No frontend has the id, or it was forgotten.
     #[error("unknown frontend {frontend}")]
     UnknownFrontend {
-        /// The frontend.
+        /// The id that the command names.
         frontend: FrontendId,
     },
     /// Unknown sub-cluster id.
@@ -153,9 +153,9 @@ pub enum Refusal {
     AssignmentOver {
         /// The sub-cluster.
         subcluster: SubclusterId,
-        /// The named token.
+        /// The token that the command names.
         named: Token,
-        /// The current token.
+        /// The token under which it is led now.
         current: Token,
     },
     /// The replica already leads, is down, or is cordoned or draining.
@@ -201,7 +201,7 @@ pub enum Refusal {
         "operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done; every command takes a fresh id"
     )]
     OperationReused {
-        /// The id.
+        /// The id that both operations have.
         id: OperationId,
         /// Log index of that operation.
         index: u64,
@@ -225,7 +225,7 @@ pub enum Refusal {
         "no other backend of sub-cluster `{subcluster}` takes work and holds all that it serves: {backend} stays until its models are elsewhere"
     )]
     NobodyLeft {
-        /// The backend.
+        /// The backend that was to move.
         backend: BackendId,
         /// The sub-cluster.
         subcluster: String,
@@ -249,27 +249,27 @@ pub enum Refusal {
     PlanOutdated {
         /// The epoch of the plan.
         planned: Epoch,
-        /// The current epoch.
+        /// The epoch now.
         current: Epoch,
     },
     /// A frontend that takes requests cannot be removed.
     #[error("frontend {frontend} (`{name}`) takes requests; have it take no more first: symphony drain {frontend}")]
     TakesRequests {
-        /// The frontend.
+        /// The frontend that was to be removed.
         frontend: FrontendId,
-        /// Its name.
+        /// The name of its registration.
         name: String,
     },
-    /// Unknown pipeline.
+    /// No pipeline is loaded under the name.
     #[error("no pipeline is named `{name}`")]
     UnknownPipeline {
-        /// The name.
+        /// The name that the command gives, without a version.
         name: String,
     },
     /// A pipeline cannot be served by the models that are loaded.
     #[error("pipeline `{pipeline}`: {reason}")]
     PipelineUnfit {
-        /// The pipeline.
+        /// Name of the pipeline, without a version.
         pipeline: String,
         /// The key, what was expected, and what was found.
         reason: String,
@@ -279,15 +279,15 @@ pub enum Refusal {
         "model `{model}` is asked by pipeline `{pipeline}`; unload that first, or load another version of the model"
     )]
     UsedByPipeline {
-        /// The model.
+        /// Name of the model, with its version if it has one.
         model: String,
-        /// The pipeline.
+        /// Name of a pipeline that asks it.
         pipeline: String,
     },
     /// The version of the pipeline has been replaced.
     #[error("pipeline `{pipeline}` is at version {current}; the split is for version {named}")]
     PipelineReplaced {
-        /// The pipeline.
+        /// Name of the pipeline, without a version.
         pipeline: String,
         /// The version named.
         named: u64,

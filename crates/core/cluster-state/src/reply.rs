@@ -19,7 +19,7 @@ pub enum Reply {
     Done,
     /// A backend is registered.
     Backend {
-        /// Its id.
+        /// The id by which commands and GPUs' plans name it from now on; kept over restarts.
         backend: BackendId,
         /// Its sub-cluster.
         subcluster: SubclusterId,
@@ -30,12 +30,12 @@ pub enum Reply {
     },
     /// A frontend is registered.
     Frontend {
-        /// Its id.
+        /// The id by which requests and commands name it from now on; kept over restarts.
         frontend: FrontendId,
     },
     /// A model was added.
     Model {
-        /// Its id.
+        /// The id by which requests and plans name it; no later model gets it.
         model: ModelId,
         /// The first epoch that contains it.
         epoch: Epoch,

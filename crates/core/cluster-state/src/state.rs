@@ -132,7 +132,7 @@ pub(crate) struct LastIds {
 /// A scheduler replica.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Its boot id.
+    /// The boot that registered last.
     pub boot: BootId,
     /// The previous boot, whose late messages are refused.
     pub previous_boot: Option<BootId>,
@@ -156,7 +156,7 @@ pub struct Node {
 /// GPUs that all hold the same models, and their leader.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Subcluster {
-    /// Its name.
+    /// Its name, given by the first backend that asked for it.
     pub name: String,
     /// Its leader; `None` while every replica is down.
     pub leader: Option<Leader>,
@@ -173,7 +173,7 @@ pub struct Subcluster {
 pub struct Successor {
     /// The replica.
     pub node: NodeId,
-    /// Its boot id.
+    /// The boot that prepares: after a restart the hand-over is over.
     pub boot: BootId,
     /// Log index at which the hand-over began; identifies it.
     pub since: u64,
@@ -184,16 +184,16 @@ pub struct Successor {
 pub struct Leader {
     /// The replica.
     pub node: NodeId,
-    /// Its boot id.
+    /// The boot that was made leader.
     pub boot: BootId,
 }
 
-/// A backend.
+/// A process with GPUs, of one sub-cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Its name.
+    /// Its name, from its configuration; stable over restarts.
     pub name: String,
-    /// Its boot id.
+    /// The boot that registered last.
     pub boot: BootId,
     /// The previous boot, whose late messages are refused.
     pub previous_boot: Option<BootId>,
@@ -217,12 +217,12 @@ pub struct Backend {
     pub load_bytes_per_s: u64,
 }
 
-/// A GPU.
+/// A GPU as its backend offered it.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// Its id, kept over restarts for a GPU of the same kind at the same position.
     pub id: GpuId,
-    /// Its kind.
+    /// Its kind, which names a profile of each model.
     pub kind: String,
     /// Its memory in bytes; 0 if there is no limit.
     pub memory_bytes: u64,
@@ -230,12 +230,12 @@ pub struct Gpu {
     pub binding: Token,
 }
 
-/// A frontend.
+/// A process that takes requests from clients.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    /// Its name.
+    /// Its name, from its configuration; stable over restarts.
     pub name: String,
-    /// Its boot id.
+    /// The boot that registered last.
     pub boot: BootId,
     /// The previous boot, whose late messages are refused.
     pub previous_boot: Option<BootId>,
@@ -426,7 +426,7 @@ impl ClusterState {
         &self.backends
     }
 
-    /// Frontends.
+    /// Frontends, with those that have left and are not forgotten yet.
     #[must_use]
     pub const fn frontends(&self) -> &BTreeMap<FrontendId, Frontend> {
         &self.frontends
@@ -462,7 +462,7 @@ impl ClusterState {
         self.subclusters.iter().find(|(_, s)| s.name == name).map(|(&id, s)| (id, s))
     }
 
-    /// The model of that name.
+    /// Finds a model by the name under which it was loaded.
     #[must_use]
     pub fn model_named(&self, name: &str) -> Option<(ModelId, &Model)> {
         self.models.iter().find(|(_, m)| m.spec.name == name).map(|(&id, m)| (id, m))

@@ -42,7 +42,7 @@ pub enum PolicyFailure {
 }
 
 impl PolicyFailure {
-    /// In words.
+    /// What it did, as the end of a sentence about the policy.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {

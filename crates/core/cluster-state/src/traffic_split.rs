@@ -17,14 +17,14 @@ use crate::limits::{TRAFFIC_VERSIONS_MAX, TRAFFIC_WEIGHT_MAX};
 pub struct Traffic {
     /// Weights by version; those that are not ready get nothing.
     pub weights: BTreeMap<u64, u32>,
-    /// The version that gets copies of requests, whose answers nobody sees.
+    /// The version that gets copies of requests; their answers are dropped.
     pub shadow: Option<Shadow>,
 }
 
 /// Copies of requests for a version on trial.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shadow {
-    /// The version.
+    /// The version on trial, which answers no client.
     pub version: u64,
     /// How many of a hundred requests are copied.
     pub percent: u32,

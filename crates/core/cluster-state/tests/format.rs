@@ -262,7 +262,7 @@ fn written(level: Level) -> NamedBytes {
     commands.chain(answers).chain([entry, snapshot, hash]).collect()
 }
 
-/// The file of a version.
+/// The golden file that holds what was written in that version.
 fn file(version: u16) -> FormatFile {
     FormatFile::new(format!("{}/tests/format/version-{version}.txt", env!("CARGO_MANIFEST_DIR")))
 }

@@ -98,7 +98,7 @@ fn only_who_knows_the_policy_leads_and_who_restarts_tells_again() {
     scene.done(&knows(2, 20, &["house", "yard"]));
     scene.done(&node_down(3, 30));
     assert_eq!(scene.leadership("s").0, Some(2));
-    // Without the name it is the last choice, but leads where nobody knows it: it says what is wrong.
+    // Without the name it is the last choice, but leads where no replica knows it: it says what is wrong.
     scene.done(&node(2, 21));
     assert_eq!(scene.leadership("s").0, Some(1));
 }

@@ -57,7 +57,7 @@ pub struct KindAdvice {
 /// One piece of advice. The host may follow it; the effect shows in the next measurements.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Advice {
-    /// The reason.
+    /// Which rule led to it.
     pub reason: Reason,
     /// By GPU kind, in the order of the settings.
     pub kinds: Vec<KindAdvice>,

@@ -163,7 +163,7 @@ impl Autoscaler {
         })
     }
 
-    /// The settings.
+    /// What it was built with.
     #[must_use]
     pub const fn settings(&self) -> &AutoscalerSettings {
         &self.settings

@@ -33,9 +33,9 @@ impl LearningSettings {
 /// The end of a batch as its model worker reports it. The GPU is an ordinal of the sub-cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The GPU.
+    /// Ordinal of the GPU that ran the batch.
     pub gpu: u32,
-    /// The model.
+    /// The model whose batch it was.
     pub model: ModelId,
     /// Batch size in items.
     pub items: u32,
@@ -48,18 +48,18 @@ pub struct Run {
 pub enum Correction {
     /// Plan with this profile for the model on GPUs of the class.
     Profile {
-        /// The model.
+        /// The model that has the profile.
         model: ModelId,
-        /// The class.
+        /// The class of GPUs that it is for.
         class: GpuClass,
         /// The profile, and its difference to the given one.
         published: Published,
     },
     /// Set the GPU aside: no model gets it.
     Out {
-        /// The GPU.
+        /// Its id, for people.
         gpu: GpuId,
-        /// Its ordinal.
+        /// Its ordinal, for the workers.
         ordinal: u32,
         /// Slowdown of its batches relative to the usual time, failed ones left out.
         slowdown: f64,
@@ -70,14 +70,14 @@ pub enum Correction {
     },
     /// Use the GPU again, on trial.
     Try {
-        /// The GPU.
+        /// Its id, for people.
         gpu: GpuId,
-        /// Its ordinal.
+        /// Its ordinal, for the workers.
         ordinal: u32,
     },
     /// The GPU runs like its peers again.
     Passed {
-        /// The GPU.
+        /// Its id, for people.
         gpu: GpuId,
     },
 }
@@ -85,7 +85,7 @@ pub enum Correction {
 /// A GPU that is set aside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowGpu {
-    /// The GPU.
+    /// Its id, for people.
     pub gpu: GpuId,
     /// Slowdown of its batches relative to the usual time, failed ones left out.
     pub slowdown: f64,

@@ -27,7 +27,7 @@ const PUBLISH_EVERY: Nanos = Nanos::from_millis(30_000);
 /// A tenth is worth a line for people.
 const DRIFT_MIN: f64 = 0.1;
 
-/// Settings of an online profile.
+/// When a profile is learnt, published, or said to drift.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnlineProfileSettings {
     /// The quantile of execution times used for plans.
@@ -60,7 +60,7 @@ impl Default for OnlineProfileSettings {
 /// A profile that should replace the one in force.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// The profile.
+    /// ℓ(b) for plans from now on.
     pub profile: LatencyProfile,
     /// The largest relative difference to the previous profile at a measured batch size.
     pub change: f64,

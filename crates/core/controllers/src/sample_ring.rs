@@ -5,7 +5,6 @@ use symphony_types::Time;
 /// The number of samples: with this many, the error of the 90 % quantile is a fifth of their spread.
 pub(crate) const SAMPLES_KEPT: usize = 64;
 
-/// A ring of samples.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleRing {
     values: Vec<f32>,

@@ -74,7 +74,7 @@ impl Default for StragglerSettings {
     }
 }
 
-/// The state of a GPU.
+/// Whether a GPU may be granted, and how it is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GpuState {
     /// In use.
@@ -90,7 +90,7 @@ pub enum GpuState {
 pub enum Quarantine {
     /// Set it aside.
     Out {
-        /// The GPU.
+        /// The GPU that is too slow, or whose batches fail.
         gpu: GpuId,
         /// Slowdown of its batches relative to the usual time, failed ones left out.
         slowdown: f64,

@@ -42,7 +42,7 @@ pub enum StretchError {
     Factor {
         /// Its batch size.
         batch: u32,
-        /// The factor.
+        /// The factor that was given.
         factor: f64,
     },
 }

@@ -13,7 +13,7 @@ const RATE_CHANGE_MIN: f64 = 0.2;
 /// How long a change lasts that is no burst: these are over sooner.
 const CHANGE_HOLDS: Nanos = Nanos::from_millis(10_000);
 
-/// Settings of the trigger.
+/// When an epoch begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TriggerSettings {
     /// The period of epochs if nothing changes.

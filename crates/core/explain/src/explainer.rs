@@ -17,7 +17,7 @@ pub trait Names {
     fn policy(&self, model: u32) -> Option<String>;
     /// A model by its slot at the ranker.
     fn rival(&self, slot: u32) -> String;
-    /// A GPU.
+    /// A GPU as the host calls it.
     fn gpu(&self, gpu: GpuId) -> String;
     /// Its kind, if known.
     fn gpu_kind(&self, gpu: GpuId) -> Option<String>;
@@ -67,7 +67,7 @@ fn offset_ms(at: Time, from: Time) -> f64 {
 }
 
 impl Explainer<'_> {
-    /// Explains one finding.
+    /// Puts one finding into numbers and names.
     #[must_use]
     pub fn explain(&self, found: &Finding) -> Explanation {
         match found {

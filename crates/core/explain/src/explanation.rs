@@ -8,10 +8,10 @@ pub struct Explanation {
     /// The request; `None` for an explanation of a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// Items in it.
+    /// The request's items; `None` for an explanation of a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<u32>,
-    /// The model.
+    /// Name of the model, as the host calls it.
     pub model: String,
     /// Its present policy, as operators write it; if known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,14 +33,14 @@ pub struct Explanation {
     pub dropped: Option<DropStory>,
 }
 
-/// A batch.
+/// A batch: why it was formed so, and how it went.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchStory {
     /// Its number, in the order of its model thread.
     pub number: u64,
-    /// Items in it.
+    /// Items of all its requests.
     pub items: u32,
-    /// Requests in it.
+    /// Its number of requests.
     pub requests: u32,
     /// The target batch; `None` if the policy does not report it.
     pub target: Option<u32>,
@@ -117,7 +117,7 @@ pub struct GpuStory {
 pub struct RivalStory {
     /// Their number.
     pub count: u32,
-    /// The model of the next one.
+    /// Name of the model of the next one.
     pub next_model: Option<String>,
     /// When its window ends.
     pub next_latest_ms: Option<f64>,
@@ -152,7 +152,7 @@ pub struct Actual {
     pub start_late_ms: f64,
     /// Execution time.
     pub execution_ms: f64,
-    /// End.
+    /// End on the GPU.
     pub end_ms: f64,
 }
 
@@ -165,7 +165,7 @@ pub struct DropStory {
     /// The rule of a policy that does not explain single decisions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<&'static str>,
-    /// Its deadline.
+    /// Deadline of the request.
     pub deadline_ms: f64,
     /// How long it had waited. This and the following fields are `None` if the policy does not report them.
     pub waited_ms: Option<f64>,

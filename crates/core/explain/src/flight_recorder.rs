@@ -9,7 +9,7 @@ use crate::ring::Ring;
 /// Capacity of a recorder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecorderLimits {
-    /// Batches.
+    /// Batches kept; the oldest are overwritten.
     pub batches: usize,
     /// Requests of batches; once these are overwritten, only the numbers of their batch remain.
     pub requests: usize,
@@ -45,7 +45,7 @@ pub enum Finding {
     Batch {
         /// The batch's number.
         number: u64,
-        /// The batch.
+        /// What was planned, and how it ended.
         record: BatchRecord,
         /// The request in question.
         request: Option<Request>,
@@ -94,7 +94,7 @@ impl FlightRecorder {
         }
     }
 
-    /// Records a drop.
+    /// Keeps why a request was given up; the oldest drop may be overwritten.
     pub fn dropped(&mut self, record: DropRecord) {
         self.drops.push(record);
     }

@@ -10,11 +10,11 @@ use crate::words::{line, plural};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PipelineExplanation {
-    /// The request.
+    /// Its id, as `symphony explain` takes it.
     pub request: String,
-    /// Items in it.
+    /// Its items; each goes through the stages by itself.
     pub items: u32,
-    /// The pipeline.
+    /// Name of the pipeline, with its version.
     pub pipeline: String,
     /// `in_time`, `late`, `dropped`, `failed` or `cancelled`.
     pub outcome: String,
@@ -24,7 +24,7 @@ pub struct PipelineExplanation {
     pub ended_ago_ms: f64,
     /// Its outcome.
     pub ended_ms: f64,
-    /// Its deadline.
+    /// Its deadline, that is, its budget.
     pub deadline_ms: f64,
     /// Its stage requests, in the order in which they were asked.
     pub stages: Vec<StageExplanation>,
@@ -36,7 +36,7 @@ pub struct PipelineExplanation {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StageExplanation {
-    /// The stage.
+    /// Name of the stage in the pipeline.
     pub stage: String,
     /// The model that was asked.
     pub model: String,
@@ -67,7 +67,6 @@ impl StageExplanation {
     }
 }
 
-/// An outcome and its reason.
 fn ended(outcome: &str, reason: &str) -> String {
     let outcome = outcome.replace('_', " ");
     if reason.is_empty() { outcome } else { format!("{outcome}, {reason}") }

@@ -12,7 +12,7 @@ pub enum Question {
     Request(RequestId),
     /// About the latest batches of a model, at most [`LAST_BATCHES_MAX`].
     Last {
-        /// The model.
+        /// The model whose batches are asked for.
         model: ModelId,
         /// The number of batches.
         count: usize,

@@ -41,9 +41,9 @@ pub struct DropRecord {
     pub model: u32,
     /// The time of the decision.
     pub decided: Time,
-    /// The request.
+    /// The request, as it arrived.
     pub request: Request,
-    /// The reason.
+    /// The stable label of the drop that clients and metrics see.
     pub reason: DropReason,
     /// The cause; `None` if the policy does not report it.
     pub cause: Option<DropCause>,

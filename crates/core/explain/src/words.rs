@@ -21,7 +21,6 @@ fn of_kind(name: &str, kind: Option<&str>) -> String {
     kind.map_or_else(|| name.to_owned(), |kind| format!("{name} ({kind})"))
 }
 
-/// A label and its text.
 pub(crate) fn line(f: &mut fmt::Formatter<'_>, label: &str, text: fmt::Arguments<'_>) -> fmt::Result {
     writeln!(f, "  {label:<10}{text}")
 }

@@ -17,7 +17,7 @@ use crate::state::{Cause, KindCapacity};
 pub enum Command {
     /// Registers a cluster or updates its GPUs.
     SeeCluster {
-        /// Its name.
+        /// The name by which it is configured in the federation.
         name: String,
         /// Its control addresses.
         control: Vec<String>,
@@ -26,14 +26,14 @@ pub enum Command {
     },
     /// A quorum of the cluster has not answered for the configured time.
     ClusterLost {
-        /// Its name.
+        /// Name of the silent cluster.
         name: String,
         /// Log index of the standing to be ended; others are not affected.
         since: u64,
     },
     /// A quorum of the cluster answers again.
     ClusterBack {
-        /// Its name.
+        /// Name of the cluster that is back.
         name: String,
         /// Log index of the standing to be ended; others are not affected.
         since: u64,
@@ -47,7 +47,7 @@ pub enum Command {
     },
     /// A model fits into no cluster.
     Unplaced {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// Log index at which it was loaded, to tell models of the same name apart.
         loaded_at: u64,
@@ -56,25 +56,25 @@ pub enum Command {
     },
     /// The target of a move serves the model: new requests go there from here on.
     Loaded {
-        /// The model.
+        /// Name of the model that has moved.
         model: String,
         /// Log index at which its move began.
         since: u64,
     },
     /// A move that does not complete is cancelled; the model stays where it is.
     GiveUp {
-        /// The model.
+        /// Name of the model that stays.
         model: String,
         /// Log index at which its move began.
         since: u64,
-        /// The reason.
+        /// Why it did not complete, for display.
         reason: String,
     },
-    /// A cluster no longer holds a copy of the model, whoever unloaded it.
+    /// A cluster no longer holds a copy of the model; it may have been unloaded there by an operator.
     CopyGone {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// The cluster.
+        /// Name of the cluster that held it.
         cluster: String,
         /// Log index since which it was home or leftover there.
         since: u64,
@@ -83,7 +83,7 @@ pub enum Command {
     Operate(Operation),
     /// A replica of the group holds an entry of its log. If it ever returns with an empty disk, it has forgotten.
     SeeReplica {
-        /// The replica.
+        /// The replica's id in the group.
         replica: u64,
     },
 }
@@ -91,7 +91,7 @@ pub enum Command {
 /// A move of a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct HomeMove {
-    /// The model.
+    /// Name of the model that moves.
     pub model: String,
     /// Log index at which it was loaded, to tell models of the same name apart.
     pub loaded_at: u64,
@@ -112,7 +112,7 @@ pub struct Operation {
     pub actor: String,
     /// When that replica received it, in milliseconds since 1970. For display only; no decision reads it.
     pub at_unix_ms: u64,
-    /// The action.
+    /// What the operator wants done.
     pub action: Action,
 }
 
@@ -120,7 +120,7 @@ pub struct Operation {
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "few exist at a time, and most of them carry a model")]
 pub enum Action {
-    /// Load a model.
+    /// Serve a model somewhere in the federation.
     LoadModel {
         /// Its specification.
         spec: ModelSpec,
@@ -129,14 +129,14 @@ pub enum Action {
         /// The initial cluster; empty for any.
         cluster: String,
     },
-    /// Unload a model.
+    /// Serve a model no longer; every cluster unloads its copy.
     UnloadModel {
-        /// Its name.
+        /// The name under which it was loaded.
         name: String,
     },
     /// Move models.
     Move {
-        /// The moves.
+        /// Which models go where. Outdated moves are skipped.
         moves: Vec<HomeMove>,
         /// Whether the operator named the moves or asked for a more even distribution.
         cause: Cause,

@@ -12,7 +12,7 @@ use crate::state::{FederatedPlan, FederationState, Model, Progress};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{invariant} ({what})")]
 pub struct Violation {
-    /// The invariant.
+    /// Which one, as in docs/internals/invariants.md.
     pub invariant: Invariant,
     /// The place.
     pub what: String,

@@ -32,13 +32,13 @@ pub const LEFTOVERS_TOTAL_MAX: usize = 32_768;
 /// Moves under way at a time: their loading takes memory and bandwidth of serving clusters.
 pub const MOVES_AT_ONCE_MAX: usize = 64;
 
-/// Moves of one command.
+/// Moves of one command; all may be under way together.
 pub const MOVES_PER_COMMAND_MAX: usize = MOVES_AT_ONCE_MAX;
 
 /// The largest requested rate, in thousandths of a request per second: 10⁹ per second.
 pub const WANTED_MRPS_MAX: u64 = 1_000_000_000_000;
 
-/// Bytes of a reason.
+/// Bytes of a reason for display.
 pub const REASON_BYTES_MAX: usize = 256;
 
 /// Remembered plans, that is, moves that began together, and their progress.

@@ -24,7 +24,7 @@ pub enum Refusal {
     /// A field has an invalid value.
     #[error("{field}: {reason}")]
     Invalid {
-        /// The field.
+        /// Path of the field in the command.
         field: String,
         /// What was found and what was expected.
         reason: String,
@@ -32,7 +32,7 @@ pub enum Refusal {
     /// The log repeats an index.
     #[error("index {index} after index {applied}: the log only goes forward")]
     IndexNotNew {
-        /// Its index.
+        /// Index of the refused entry.
         index: u64,
         /// The last applied index.
         applied: u64,
@@ -45,13 +45,13 @@ pub enum Refusal {
         /// The limit.
         max: u64,
     },
-    /// Unknown cluster.
+    /// No cluster of the federation has the name.
     #[error("no cluster is named `{cluster}` (see `symphony get clusters`)")]
     UnknownCluster {
         /// Its name.
         cluster: String,
     },
-    /// Unknown model.
+    /// No model of the federation has the name.
     #[error("no model of the federation is named `{model}`")]
     UnknownModel {
         /// Its name.
@@ -72,7 +72,7 @@ pub enum Refusal {
     /// The model is there already, is moving, or has a copy there that is not unloaded yet.
     #[error("model `{model}` {why}")]
     CannotMove {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// Which of these.
         why: String,
@@ -88,7 +88,7 @@ pub enum Refusal {
         "operation id {id} stands for another command, or another operator's, at log index {index}: nothing was done"
     )]
     OperationReused {
-        /// The id.
+        /// The id that both operations have.
         id: OperationId,
         /// Log index of that operation.
         index: u64,

@@ -71,7 +71,7 @@ pub struct Model {
 /// The home of a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Home {
-    /// The cluster.
+    /// Name of the cluster that serves it.
     pub cluster: String,
     /// The sub-cluster that loaded it; its cluster may have moved it since.
     pub subcluster: String,
@@ -125,20 +125,20 @@ pub struct FederatedPlan {
     pub id: u64,
     /// The reason.
     pub cause: Cause,
-    /// The moves.
+    /// The moves, each with how far it is.
     pub moves: Vec<PlannedMove>,
 }
 
 /// A move of a model.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMove {
-    /// The model.
+    /// Name of the model that moves.
     pub model: String,
     /// Its home at the time, if any.
     pub from: Option<String>,
     /// The target cluster.
     pub to: String,
-    /// Its progress.
+    /// How far it has come.
     pub progress: Progress,
 }
 
@@ -153,7 +153,7 @@ pub enum Progress {
     GivenUp(String),
 }
 
-/// An event.
+/// Something that changed, for display.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Log index.
@@ -213,7 +213,7 @@ impl FederationState {
         &self.replicas
     }
 
-    /// Moves under way.
+    /// How many models are on their way to another cluster.
     #[must_use]
     pub fn moves_under_way(&self) -> usize {
         self.models.values().filter(|model| model.moving.is_some()).count()

@@ -8,7 +8,7 @@ pub const FLEET_MODELS_MAX: usize = 100;
 /// A kind of GPU (or of instance) that can be rented.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kind {
-    /// Its name.
+    /// The name by which a fleet counts it.
     pub name: String,
     /// Of one, in the currency of the budget.
     pub price_per_hour: f64,
@@ -19,7 +19,7 @@ pub struct Kind {
 /// A model that the fleet serves.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetModel {
-    /// Its name.
+    /// Its name, for messages.
     pub name: String,
     /// From arrival to answer.
     pub slo_ms: f64,
@@ -55,12 +55,12 @@ impl FleetModel {
     }
 }
 
-/// The problem.
+/// Which kinds may be rented, for which models, within which budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetProblem {
     /// What may be spent.
     pub budget_per_hour: f64,
-    /// The kinds.
+    /// What can be rented.
     pub kinds: Vec<Kind>,
     /// The models, at least one.
     pub models: Vec<FleetModel>,

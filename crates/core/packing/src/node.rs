@@ -18,7 +18,7 @@ pub struct PackedSession {
 pub struct PackedNode {
     /// The duty cycle: the period in which each session runs once.
     pub duty: Nanos,
-    /// The sessions.
+    /// The sessions whose batches it runs, one after the other.
     pub sessions: Vec<PackedSession>,
     /// Occupancy: the share of the duty cycle with execution.
     pub occupancy: f64,

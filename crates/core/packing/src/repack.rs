@@ -5,10 +5,10 @@ use crate::node::PackedNode;
 use crate::session::Session;
 use crate::slots::{Slot, Slots, best_fit, merge, pack_residues};
 
-/// A node, and which one it was.
+/// A node of the new packing, and which one it was.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepackedNode {
-    /// The node.
+    /// What the node runs from now on.
     pub node: PackedNode,
     /// Its index in the packing in force; `None` if it is new.
     pub from: Option<usize>,

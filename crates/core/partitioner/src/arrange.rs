@@ -19,22 +19,22 @@ const ROUNDS_MAX: usize = 16;
 /// The GPUs of one process, which change parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Its part.
+    /// Index of the part in which it is, in [`Problem::parts`].
     pub part: usize,
     /// Whether its GPUs take work and it may move. Otherwise it still limits which models its part can hold.
     pub works: bool,
-    /// Its GPUs.
+    /// The GPUs that move with it.
     pub gpus: Vec<UnitGpu>,
 }
 
-/// A GPU of a unit.
+/// One of the GPUs that change parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitGpu {
     /// Its name, used in plans.
     pub name: String,
     /// Index of its kind in [`Problem::kinds`].
     pub kind: usize,
-    /// Its memory, in bytes.
+    /// Memory that models may take on it, in bytes.
     pub memory_bytes: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Arranged {
     /// The problem that the plan answers: each GPU belongs to the target part of its unit, and models that were set
     /// aside are left out.
     pub problem: Problem,
-    /// The plan.
+    /// Where models and GPUs are after the moves.
     pub plan: PartitionPlan,
     /// The part of each unit, in the order of the units.
     pub places: Vec<usize>,

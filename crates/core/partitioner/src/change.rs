@@ -34,7 +34,7 @@ pub struct Change {
 /// A model that changes parts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MovedModel {
-    /// Its name.
+    /// Name of the model.
     pub name: String,
     /// The old part.
     pub from: String,
@@ -47,7 +47,7 @@ pub struct MovedModel {
 /// A GPU that changes parts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MovedGpu {
-    /// Its name.
+    /// Name of the GPU.
     pub name: String,
     /// The old part.
     pub from: String,

@@ -19,7 +19,7 @@ const INTEGRAL_WITHIN: f64 = 1e-4;
 pub struct Milp {
     /// Columns, x_ij by model and part first.
     pub columns: Vec<Column>,
-    /// Rows.
+    /// Constraints: sums of columns with their bounds.
     pub rows: Vec<Row>,
     models: usize,
     parts: usize,

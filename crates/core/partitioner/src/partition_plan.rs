@@ -16,17 +16,17 @@ pub struct PartitionPlan {
     pub disruption_spent: f64,
     /// The search was stopped before it had made all its moves: another run may find a better plan.
     pub cut_short: bool,
-    /// Its balance.
+    /// How evenly rate and memory are divided.
     pub balance: Balance,
     /// The parts, in the problem's order.
     pub parts: Vec<PartPlan>,
 }
 
-/// One part of a plan.
+/// What one part gets: its models and GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartPlan {
-    /// Its name.
+    /// Name of the part, as in the problem.
     pub name: String,
     /// Names of its models, in the problem's order.
     pub models: Vec<String>,
@@ -44,7 +44,7 @@ pub struct PartPlan {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PartGpus {
-    /// The kind.
+    /// Name of the kind, as in the problem.
     pub kind: String,
     /// GPUs of this kind that the part's models would keep busy if it had no others (equations 2 and 3).
     pub needed: f64,

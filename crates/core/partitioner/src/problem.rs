@@ -59,7 +59,7 @@ impl Default for Steadiness {
     }
 }
 
-/// A GPU kind.
+/// A kind of GPU, with equal memory and latencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuKind {
     /// Its name in profiles.
@@ -68,7 +68,7 @@ pub struct GpuKind {
     pub memory_bytes: u64,
 }
 
-/// A model.
+/// A model to be placed in one part.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// Its name, used in plans.
@@ -129,7 +129,7 @@ pub struct PartKind {
     pub memory_max_bytes: u64,
 }
 
-/// A GPU.
+/// A GPU to be given to one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gpu {
     /// Its name, used in plans.

@@ -11,7 +11,7 @@ use crate::unsolved::Reason;
 /// A model that fits into no part, even alone. It stays where it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UnplaceableModel {
-    /// The model.
+    /// The model, as in the problem.
     pub model: Model,
     /// Its part in the plan in force.
     pub part: Option<usize>,
@@ -77,7 +77,7 @@ pub(crate) fn fits(aside: &[UnplaceableModel], problem: &Problem, plan: &Partiti
 /// Memory of models on one GPU, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
-    /// Σ static.
+    /// Σ static, in bytes.
     static_bytes: u64,
     /// Max dynamic.
     dynamic_bytes: u64,

@@ -18,7 +18,7 @@ pub enum Unsolved {
 pub enum Reason {
     /// A model fits into no part, even alone.
     NoPart {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// The obstacles, each with its parts.
         because: Vec<String>,

@@ -22,7 +22,7 @@ pub enum Violation {
     /// A model is in no part, or in several (equations 9 and 10).
     #[error("equation 9: model {model} is in {parts} parts; expected exactly one")]
     PartsOfModel {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// The number of parts that have it.
         parts: usize,
@@ -30,9 +30,9 @@ pub enum Violation {
     /// A model is in a part where it may not be.
     #[error("model {model} may not be in {part}: {why}")]
     NotAllowed {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// The part.
+        /// Name of the part.
         part: String,
         /// Why not.
         why: String,
@@ -40,32 +40,32 @@ pub enum Violation {
     /// Equation 5.
     #[error("equation 5: {part} gets {rate_rps:.3} r/s; its rank thread takes {max_rps:.3} r/s")]
     Rate {
-        /// The part.
+        /// Name of the part.
         part: String,
         /// The sum of its models' rates.
         rate_rps: f64,
         /// R_max.
         max_rps: f64,
     },
-    /// Equation 6.
+    /// The models of a part need more memory than a GPU has (equation 6).
     #[error(
         "equation 6: the models of {part} need {} on {kind}; there are {}",
         megabytes(*.needed_bytes as f64), megabytes(*.max_bytes as f64)
     )]
     Memory {
-        /// The part.
+        /// Name of the part.
         part: String,
         /// The GPU kind.
         kind: String,
         /// Σ static + max dynamic.
         needed_bytes: u64,
-        /// S_max.
+        /// S_max, in bytes.
         max_bytes: u64,
     },
     /// Equations 4, 7 and 8: the stated balance is wrong.
     #[error("equation {equation}: the plan states a {what} of {stated}; it is {actual}")]
     Balance {
-        /// Which equation.
+        /// Its number in the paper: 4, 7 or 8.
         equation: u8,
         /// Which number.
         what: &'static str,
@@ -88,7 +88,7 @@ pub enum Violation {
     /// fixed.
     #[error("GPU {gpu}: {why}")]
     Gpu {
-        /// The GPU.
+        /// Name of the GPU.
         gpu: String,
         /// What is wrong.
         why: String,
@@ -96,7 +96,7 @@ pub enum Violation {
     /// Equations 2 and 3: the stated needs or loads are wrong.
     #[error("equation 3: {part} states {what} of {stated}; it is {actual}")]
     GpusNeeded {
-        /// The part.
+        /// Name of the part.
         part: String,
         /// Which number.
         what: String,

@@ -40,7 +40,7 @@ pub struct EdgeSpec {
 /// A pipeline as its author gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineSpec {
-    /// Its name.
+    /// Its name in results and messages.
     pub name: String,
     /// The latency budget of a request, from its arrival to its answer.
     pub slo: Nanos,
@@ -48,9 +48,9 @@ pub struct PipelineSpec {
     pub value: RequestValue,
     /// Whether a request is answered without the rows of stages that were dropped or failed.
     pub partial: bool,
-    /// The stages.
+    /// What it computes, one model each.
     pub stages: Vec<Stage>,
-    /// The edges.
+    /// Which results lead to which stage requests.
     pub edges: Vec<EdgeSpec>,
 }
 
@@ -114,7 +114,7 @@ impl Pipeline {
         Ok(Self { name, slo, value, partial, stages, edges, order, shape })
     }
 
-    /// Its name.
+    /// The name that its author gave it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name

@@ -8,7 +8,6 @@
 /// A part of the shape; its operands come before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// A stage.
     Stage(usize),
     /// One after the other: they share a budget.
     Series(usize, usize),

@@ -7,7 +7,7 @@ use crate::demand::Demand;
 /// A placement: what each GPU runs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placed {
-    /// By GPU.
+    /// What each GPU runs, in the order of the GPUs given.
     pub gpus: Vec<PlacedGpu>,
     /// Nodes for which there is no GPU.
     pub unplaced: Vec<PackedNode>,

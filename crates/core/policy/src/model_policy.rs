@@ -24,11 +24,11 @@ const SLO_SHARES: &str = "a share of the SLO, 0 to 1";
 #[derive(Archive, Serialize, Deserialize, serde::Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 #[serde(try_from = "PolicyText")]
 pub struct ModelPolicy {
-    /// The policy's name.
+    /// The name that operators write; it stands for choices where none is given.
     pub name: ModelPolicyName,
     /// When a batch may start.
     pub trigger: TriggerChoice,
-    /// The drop rule.
+    /// Which requests are given up when not all can be answered in time.
     pub drop: DropRule,
     /// What is shed for other models.
     pub shed: ShedChoice,

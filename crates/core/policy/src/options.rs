@@ -20,7 +20,7 @@ pub fn is_policy_name(name: &str) -> bool {
 /// A policy that the program has under a name of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RegisteredPolicy {
-    /// Its name.
+    /// The name under which the program registers it.
     pub name: String,
     /// Its options, which only it understands.
     pub options: PolicyOptions,

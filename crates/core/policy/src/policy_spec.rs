@@ -20,19 +20,19 @@ use crate::unmerged_policy::UnmergedPolicy;
 pub enum PolicySpec {
     /// A queue for each model and one ranker.
     Queues(SimulatedPolicy),
-    /// `"clockwork"`.
+    /// Clockwork (Gujarati et al., 2020): one scheduler plans each GPU some time ahead.
     Clockwork {
         /// `commit_ms`: the look-ahead; a GPU with less work than this gets more.
         commit: Nanos,
         /// `early_ms`: the margin by which deadlines are moved forward.
         early: Nanos,
     },
-    /// `"nexus"`.
+    /// Nexus (Shen et al., 2019): models are packed on GPUs, and frontends send to these in turn.
     Nexus {
         /// `frontends`, each with its own round robin.
         frontends: u32,
     },
-    /// `"shepherd"`.
+    /// Shepherd (Zhang et al., 2023): a larger batch may preempt a running one.
     Shepherd {
         /// `preempt_factor`: how many times larger a batch must be to preempt a running one.
         preempt_factor: f64,
@@ -62,7 +62,7 @@ const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\"
 /// Look-ahead and margin of policy `clockwork`: half of the published look-ahead and the whole of the published margin,
 /// which together reproduce what the Symphony paper measured in its Table 4.
 const CLOCKWORK_MS: f64 = 5.0;
-/// λ of *SHEPHERD*.
+/// λ of the Shepherd paper: the least ratio of batch sizes at which a batch preempts.
 const SHEPHERD_PREEMPT_FACTOR: f64 = 3.0;
 /// The most frontends of policy `nexus`: each has round-robin state for every model.
 const FRONTENDS_MAX: u32 = 1024;

@@ -12,19 +12,19 @@ const THRESHOLD_MAX: u32 = symphony_types::PROFILE_BATCH_MAX;
 /// A policy that never merges requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmergedPolicy {
-    /// `"kairos"`.
+    /// Kairos (HPDC 2023): requests are matched to GPUs all at once.
     Kairos {
         /// `learn`: whether it goes by latencies that it learns itself, not by profiles.
         learn: bool,
     },
-    /// `"ribbon"`.
+    /// Ribbon, as the Kairos paper uses it: first come, first served, on the best GPU that is free.
     Ribbon,
-    /// `"drs"`.
+    /// DeepRecSys's distribution, as the Kairos paper uses it: small requests to slower GPUs.
     Drs {
         /// `threshold`: requests of up to this many items go to slower GPUs; sought if there is none.
         threshold: Option<u32>,
     },
-    /// `"clkwrk"`.
+    /// Clockwork's controller without its batches, as the Kairos paper uses it.
     Clkwrk,
 }
 

@@ -21,7 +21,7 @@ pub struct Demand {
 /// The same of both quotas of a tenant; none of one that the tenant does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TenantDemand {
-    /// Items.
+    /// Items per second.
     pub items: Option<Demand>,
     /// Seconds of GPU time.
     pub gpu_seconds: Option<Demand>,
@@ -30,7 +30,7 @@ pub struct TenantDemand {
 /// What a frontend may give from now on, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TenantShare {
-    /// Items.
+    /// Items per second.
     pub items: Option<f64>,
     /// Seconds of GPU time.
     pub gpu_seconds: Option<f64>,

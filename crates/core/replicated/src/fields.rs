@@ -8,7 +8,7 @@ use crate::limits::{ADDRESS_BYTES_MAX, NAME_BYTES_MAX};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub struct InvalidField {
-    /// Which field.
+    /// Path of the field in the command.
     pub field: String,
     /// What was found and what was expected.
     pub reason: String,

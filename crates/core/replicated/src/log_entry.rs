@@ -23,7 +23,7 @@ pub const fn command_bytes_max(entry_bytes_max: usize) -> usize {
 pub struct LogEntry<C> {
     /// By the Raft leader's clock, in milliseconds since 1970. Shown to people; nothing depends on it.
     pub at_unix_ms: u64,
-    /// The command.
+    /// What was proposed.
     pub command: C,
 }
 

@@ -62,7 +62,7 @@ pub struct ModelSpec {
     pub transforms: Box<Transforms>,
     /// Profile per GPU kind.
     pub profiles: BTreeMap<String, KindProfile>,
-    /// Its policy.
+    /// How its requests are scheduled.
     pub policy: ModelPolicy,
     /// The value of its requests relative to those of other models.
     pub value: RequestValue,

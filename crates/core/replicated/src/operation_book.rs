@@ -15,7 +15,7 @@ use crate::limits::OPERATIONS_KEPT;
 pub struct KeptOperation<O> {
     /// Log index.
     pub index: u64,
-    /// Its id.
+    /// The id that its sender chose.
     pub id: OperationId,
     /// The operator.
     pub actor: String,

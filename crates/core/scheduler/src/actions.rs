@@ -11,7 +11,7 @@ use crate::{GpuChoice, ReadyOrder};
 /// A request as the scheduler sees it: id, size and deadline. Its input stays with its frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The request id.
+    /// Frontend, boot and number: no other request ever has it.
     pub id: RequestId,
     /// The time by which its answer must be at the client.
     pub deadline: Time,
@@ -82,7 +82,7 @@ pub enum ModelInput {
     /// A frontend is gone: its requests leave the queue without an outcome. The frontend redrives them if it still
     /// needs them.
     Withdraw {
-        /// The frontend.
+        /// The frontend that is gone.
         frontend: FrontendId,
         /// The frontend's boot id.
         boot: BootId,
@@ -90,9 +90,9 @@ pub enum ModelInput {
     /// The rank thread gives a GPU that is free at `free_at`; it expects exactly one
     /// [`ModelAction::Release`] in answer (invariant S4).
     Grant {
-        /// The GPU.
+        /// The granted GPU: the queue's own until its release.
         gpu: GpuId,
-        /// Its class.
+        /// The class by which the queue knows its profile there.
         class: GpuClass,
         /// When it becomes free; may be in the past.
         free_at: Time,
@@ -121,7 +121,7 @@ pub enum ModelInput {
 /// A batch plan: the order to run part of the queue on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The GPU.
+    /// The GPU that runs the batch.
     pub gpu: GpuId,
     /// When the GPU starts.
     pub start: Time,
@@ -147,7 +147,7 @@ pub enum ModelAction {
     Offer {
         /// Grants answered so far. The rank thread ignores offers that are older than its last grant.
         answered: u64,
-        /// The class.
+        /// The class for which the batch was formed.
         class: GpuClass,
         /// The candidate, or none if there is nothing to run.
         candidate: Option<Candidate>,
@@ -163,7 +163,7 @@ pub enum ModelAction {
     },
     /// The request's outcome: dropped.
     Drop {
-        /// The request.
+        /// The dropped request, as it arrived.
         request: Request,
         /// Why.
         reason: DropReason,
@@ -183,16 +183,16 @@ pub enum RankInput {
         model: u32,
         /// Grants the model has answered so far.
         answered: u64,
-        /// The class.
+        /// The class for which the batch was formed.
         class: GpuClass,
-        /// Its candidate.
+        /// The batch the model would run there, or none if there is nothing to run.
         candidate: Option<Candidate>,
     },
     /// The answer to a grant: the GPU will be free at `free_at`.
     Release {
         /// The model's slot.
         model: u32,
-        /// The GPU.
+        /// The GPU that was granted.
         gpu: GpuId,
         /// When it is free.
         free_at: Time,
@@ -203,16 +203,16 @@ pub enum RankInput {
     /// The GPU is available, for the first time or again, and of this class. GPUs that only their backend has announced
     /// are of the first class. Ignored while the GPU is granted.
     Add {
-        /// The GPU.
+        /// The GPU that may be granted from now on.
         gpu: GpuId,
-        /// Its class.
+        /// The class by which candidates are matched to it.
         class: GpuClass,
         /// When it is free.
         free_at: Time,
     },
     /// The backend reports when the GPU is really free. Ignored while the GPU is granted.
     BusyUntil {
-        /// The GPU.
+        /// The GPU that the report is about.
         gpu: GpuId,
         /// When it is free; [`Time::NEVER`] while it must not be used.
         free_at: Time,
@@ -234,9 +234,9 @@ pub enum RankAction {
     Grant {
         /// The model's slot.
         model: u32,
-        /// The GPU.
+        /// The granted GPU; it is not granted again before its release.
         gpu: GpuId,
-        /// Its class.
+        /// The class whose candidate won.
         class: GpuClass,
         /// When it is free.
         free_at: Time,

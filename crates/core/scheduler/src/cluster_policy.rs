@@ -50,7 +50,7 @@ pub enum ClusterInput {
     Arrive {
         /// The model's slot.
         model: u32,
-        /// The request.
+        /// Its id, items and deadline.
         request: Request,
     },
     /// A request came back from a failed GPU, from a refused plan, or from the policy before this one. The policy owns
@@ -58,7 +58,7 @@ pub enum ClusterInput {
     Return {
         /// The model's slot.
         model: u32,
-        /// The request.
+        /// The request, as it arrived first.
         request: Request,
     },
     /// The client withdrew a request that the policy owns. It needs no outcome.
@@ -70,7 +70,7 @@ pub enum ClusterInput {
     },
     /// The GPU is usable from `free_at` on and has no plans of this policy.
     GpuUp {
-        /// The GPU.
+        /// The GPU that may get plans from now on.
         gpu: GpuId,
         /// Its class: a model without a profile for it never runs there.
         class: GpuClass,
@@ -82,7 +82,7 @@ pub enum ClusterInput {
     GpuDown(GpuId),
     /// The GPU has just ended a plan. A GPU ends its plans in the order in which they were sent.
     Done {
-        /// The GPU.
+        /// The GPU that ran the plan.
         gpu: GpuId,
         /// The model of the plan.
         model: u32,
@@ -95,7 +95,7 @@ pub enum ClusterInput {
     },
     /// The GPU did not accept a plan, which will not run. Its requests follow, each as a [`Return`](Self::Return).
     Refused {
-        /// The GPU.
+        /// The GPU that refused the plan.
         gpu: GpuId,
         /// The model of the plan.
         model: u32,
@@ -146,7 +146,7 @@ pub enum ClusterAction {
     Drop {
         /// The model's slot.
         model: u32,
-        /// The request.
+        /// The dropped request, as it arrived.
         request: Request,
         /// Why.
         reason: DropReason,

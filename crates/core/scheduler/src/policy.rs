@@ -62,7 +62,7 @@ pub enum Shed {
 pub struct Policy {
     /// When a batch may start.
     pub trigger: Trigger,
-    /// The drop rule.
+    /// Which requests are given up when not all can be answered in time.
     pub drop: DropRule,
     /// The limit on batch size.
     pub limit: BatchLimit,

@@ -59,11 +59,11 @@ pub enum KitFault {
         seed: u64,
         /// When.
         now: Time,
-        /// The policy.
+        /// Name of the policy.
         policy: String,
-        /// The request.
+        /// The request that is left.
         request: RequestId,
-        /// Its deadline.
+        /// By when its answer should have been at the client.
         deadline: Time,
     },
     /// The policy asks for one wake-up after the other.
@@ -73,7 +73,7 @@ pub enum KitFault {
         seed: u64,
         /// When.
         now: Time,
-        /// The policy.
+        /// Name of the policy.
         policy: String,
     },
 }

@@ -131,7 +131,7 @@ fn a_request_is_given_up_only_when_no_class_can_meet_it() {
     let mut queue = Queue::new(profiles());
     assert!(dropped(&queue.arrive(0, 1, 21)).is_empty(), "the slow class needs 22 ms, the fast one 6");
     assert_eq!(dropped(&queue.arrive(0, 2, 5)), [2]);
-    // The faster for single requests is not the faster for large ones: whoever can meet it keeps it.
+    // The faster for single requests is not the faster for large ones: a request stays if any class can meet it.
     let line = |alpha, beta| LatencyProfile::from_line(alpha, beta, 16).unwrap();
     let mut queue = Queue::new([(FAST, line(0.1, 20.0)), (slow(), line(5.0, 1.0))].into_iter().collect());
     assert!(dropped(&queue.arrive(0, 1, 7)).is_empty());
@@ -164,7 +164,7 @@ fn a_large_request_hides_no_small_one_before_it() {
 #[test]
 fn what_was_left_to_a_class_that_is_gone_is_looked_at_again() {
     let mut queue = Queue::new(profiles());
-    // Three in a millisecond, which nobody can meet, make the targets large.
+    // Three in a millisecond, which no class can meet, make the targets large.
     (0..300).for_each(|n| drop(queue.arrive(n / 3, n, n / 3 + 1)));
     for (sequence, deadline) in (1..).zip([125, 126, 126, 160]) {
         queue.arrive(100, sequence, deadline);
@@ -219,7 +219,7 @@ fn classes_come_and_go_and_requests_stay() {
     let unused = queue.grant(0, 7, slow());
     assert_eq!(plan(&unused), None);
     assert!(unused.list.contains(&ModelAction::Release { gpu: GpuId::new(7), free_at: ms(0) }), "{unused:?}");
-    // A class that nobody knew is served with once its profile is said, and not before.
+    // A class that was unknown is used once its profile is set, and not before.
     let third = GpuClass::new(5).unwrap();
     assert_eq!(offers(&queue.step(0, only(third))), [], "without a profile everything stays as it is");
     queue.0.set_profile(third, LatencyProfile::from_line(1.0, 9.0, 16).unwrap());

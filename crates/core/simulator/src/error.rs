@@ -75,7 +75,7 @@ pub enum Error {
     AboveLimit {
         /// The highest rate that was tried, in requests per second.
         rate_rps: f64,
-        /// The limit.
+        /// What kept it from trying a higher rate.
         limit: RateLimit,
         /// The command that repeats it.
         command: String,

@@ -29,7 +29,7 @@ const GUESSES_AHEAD_MAX: u32 = 3;
 pub struct Trial {
     /// Total rate in requests per second.
     pub rate_rps: f64,
-    /// The seed.
+    /// Everything random in the run is drawn from it.
     pub seed: u64,
 }
 

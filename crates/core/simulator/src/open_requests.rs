@@ -10,7 +10,6 @@ const OPEN_SPAN_MIN: usize = 1 << 10;
 /// Who asks for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Asker {
-    /// A client.
     #[default]
     Client,
     /// A pipeline: it is a stage request.

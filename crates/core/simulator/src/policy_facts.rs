@@ -19,7 +19,7 @@ pub struct ModelFacts {
     pub family: Option<Arc<[FamilyProfile]>>,
     /// Its SLO; of a model that stages ask, the shortest of their budgets. Requests may have deadlines of their own.
     pub slo: Nanos,
-    /// The value of its requests.
+    /// What a request is worth relative to those of other models.
     pub value: RequestValue,
     /// Its true rate in items per second, before any factor over time. Only policies that are given rates may use it
     /// (Nexus is; Symphony measures).

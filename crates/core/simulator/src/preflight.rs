@@ -21,7 +21,7 @@ pub enum PreflightError {
         on = .kind.as_ref().map_or_else(String::new, |kind| format!(" on the fastest GPU kind, `{kind}`"))
     )]
     SloOutOfReach {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// Whether the limit is the SLO or a longer deadline.
         what: &'static str,
@@ -50,7 +50,7 @@ pub enum PreflightError {
     /// The budget of a pipeline cannot be split.
     #[error("pipeline `{pipeline}`: {why}; delays (network.ctrl_us, data_us_per_item, reply_us) are a part of batches")]
     Unsplittable {
-        /// The pipeline.
+        /// Name of the pipeline.
         pipeline: String,
         /// Which path takes how long.
         why: String,

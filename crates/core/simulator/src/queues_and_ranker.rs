@@ -50,7 +50,7 @@ pub(crate) struct QueuesAndRanker<T> {
     /// The learner's state, if learning is on.
     learner: Option<Box<LearnerHost>>,
     tap: T,
-    /// By GPU.
+    /// The class of each GPU.
     classes: Vec<GpuClass>,
     grants: VecDeque<Grant>,
     spin: SpinTrap,

@@ -124,7 +124,7 @@ impl Referee {
         Ok(())
     }
 
-    /// A request of that plan.
+    /// Checks a request of a plan that was sent: it can be in time, and waits as it arrived.
     #[inline]
     pub(crate) fn planned_request(&mut self, model: u32, plan: &Plan, request: &Request) -> Result<(), Violation> {
         if plan.end + self.delays.reply > request.deadline {

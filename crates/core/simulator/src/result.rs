@@ -55,7 +55,7 @@ impl SimulationResult {
 /// The result of one seed. Requests that arrive in [warm-up, warm-up + duration) count, until each has its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunResult {
-    /// The seed.
+    /// Everything random in the run was drawn from it.
     pub seed: u64,
     /// Requests of clients that arrived, per second; a request of a pipeline is one.
     pub offered_rps: f64,
@@ -121,10 +121,10 @@ pub struct Queueing {
     pub mean: Option<f64>,
 }
 
-/// The result of one model.
+/// What became of the counted requests for one model.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelResult {
-    /// Its name.
+    /// Name of the model in the scenario.
     pub name: String,
     /// Requests that arrived.
     pub offered: u64,
@@ -156,7 +156,7 @@ const fn is_zero(count: &u64) -> bool {
 /// The result of one pipeline. Latencies are as those of models.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PipelineResult {
-    /// Its name.
+    /// Name of the pipeline in the scenario.
     pub name: String,
     /// Requests that arrived.
     pub offered: u64,

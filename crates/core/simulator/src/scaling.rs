@@ -15,7 +15,6 @@ use crate::scaling_trace::{CourseStep, ModelCounts, ScalingResult};
 enum Use {
     /// Absent.
     Away,
-    /// Ordered.
     Ordered,
     /// Serving since this time.
     Serving(Time),

@@ -46,7 +46,7 @@ pub struct CourseStep {
     pub add: u32,
     /// GPUs to release and orders to cancel.
     pub release: u32,
-    /// The reason.
+    /// Which rule led to the advice.
     pub reason: Reason,
 }
 

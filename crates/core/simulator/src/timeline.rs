@@ -14,9 +14,9 @@ pub const TIMELINE_EVENTS_MAX: usize = 1_000_000;
 /// The time range of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimelineRange {
-    /// From.
+    /// Start of the range, in virtual time.
     pub from: Time,
-    /// Until.
+    /// End of the range, in virtual time.
     pub until: Time,
 }
 

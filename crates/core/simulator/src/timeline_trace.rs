@@ -182,7 +182,6 @@ impl Timeline {
         })
     }
 
-    /// The kind of a GPU.
     pub(crate) fn kind_of(&self, gpu: u32) -> &str {
         let mut upto = 0;
         let found = self.gpu_kinds.iter().find(|(_, count)| {

@@ -311,7 +311,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         }
     }
 
-    /// A request that comes back from a GPU, as it arrived; `None` if nobody awaits it.
+    /// A request that comes back from a GPU, as it arrived; `None` if it is not awaited.
     fn returned(&self, id: RequestId, open: &OpenRequest) -> Option<Request> {
         if open.asker == Asker::Stage {
             return self.pipelines.as_ref()?.request(id.sequence);

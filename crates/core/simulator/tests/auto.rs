@@ -86,7 +86,7 @@ fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
 
 #[test]
 fn where_the_company_that_bursts_bring_is_worth_waiting_for() {
-    // By the mean rate nobody else comes within the SLO; after an arrival, the gaps say otherwise.
+    // By the mean rate no other request comes within the SLO; after an arrival, the gaps say otherwise.
     let inceptions = "name = 'inceptionv3', count = 8, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
     keeps_up(8, inceptions, "{ gamma = 0.2 }", 1.2);
 }

@@ -138,7 +138,7 @@ fn without_overload_nothing_is_decided_differently() {
     }
 }
 
-/// Good answers per second of a policy over those of `symphony`, which gives up whoever it likes and protects the whole
+/// Good answers per second of a policy over those of `symphony`, which gives up any request and protects the whole
 /// target.
 fn over_symphony(policy: &str, models: &str, gpus: u32, rate_rps: f64) -> f64 {
     let good = |policy: &str| {

@@ -7,7 +7,7 @@ use crate::TAPE_VERSION;
 /// Why bytes are not a valid tape. Offsets count from the start of the tape.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TapeError {
-    /// Not a tape.
+    /// The first bytes are none that a tape begins with.
     #[error(
         "no tape: {bytes} bytes that do not begin with `SYMT`; expected a file that a scheduler wrote to scheduler.tape_dir"
     )]
@@ -54,7 +54,7 @@ pub enum TapeError {
     /// A value out of range.
     #[error("byte {offset}: {got} is no {what}")]
     NoSuch {
-        /// Its offset.
+        /// Where the value begins.
         offset: usize,
         /// What was expected.
         what: &'static str,
@@ -64,15 +64,15 @@ pub enum TapeError {
     /// Invalid UTF-8 text.
     #[error("byte {offset}: a name is not UTF-8")]
     NotText {
-        /// Its offset.
+        /// Where the name begins.
         offset: usize,
     },
     /// An invalid profile.
     #[error("byte {offset}: {source}")]
     Profile {
-        /// Its offset.
+        /// Where the profile begins.
         offset: usize,
-        /// The profile's error.
+        /// What is wrong with it.
         source: ProfileError,
     },
     /// The policy of a cluster that this program does not have, or whose options it refuses.
@@ -88,7 +88,7 @@ pub enum TapeError {
     UnknownObject {
         /// Offset of the record.
         offset: usize,
-        /// The object.
+        /// The object's number on the tape.
         object: u32,
         /// The kind that the record assumes.
         kind: &'static str,
@@ -115,17 +115,17 @@ pub enum TapeError {
     AnotherLead {
         /// The sub-cluster of the first tape.
         subcluster: SubclusterId,
-        /// Its token.
+        /// The token of that lead.
         token: Token,
         /// That of this one.
         got_subcluster: SubclusterId,
-        /// Its token.
+        /// The token of that lead.
         got_token: Token,
     },
     /// Records after the end.
     #[error("byte {offset}: something follows the end of the tape")]
     AfterEnd {
-        /// Their offset.
+        /// Where the first of them begins.
         offset: usize,
     },
 }

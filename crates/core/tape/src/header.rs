@@ -16,11 +16,11 @@ pub(crate) const PREAMBLE_BYTES: usize = 8;
 pub struct TapeOrigin {
     /// The replica that led.
     pub node: NodeId,
-    /// Its boot id.
+    /// The boot of that replica.
     pub boot: BootId,
     /// The sub-cluster.
     pub subcluster: SubclusterId,
-    /// The token.
+    /// The assignment under which it led.
     pub token: Token,
 }
 

@@ -45,9 +45,9 @@ coded_enum!(TapeEnd, "end of a tape" { 0 => Stopped, 1 => Full, 2 => Overflow })
 pub enum ObjectConfig {
     /// A [`ModelQueue`](symphony_scheduler::ModelQueue).
     Model {
-        /// The model.
+        /// The model whose requests the queue holds.
         model: ModelId,
-        /// Its name.
+        /// The name under which it was loaded; cut to [`MODEL_NAME_BYTES_MAX`].
         name: String,
         /// Its slot at the ranker.
         ordinal: u32,
@@ -62,7 +62,7 @@ pub enum ObjectConfig {
         ordinal: u32,
         /// Its configuration.
         config: Box<ModelQueueConfig>,
-        /// The family's profile by class of GPU.
+        /// Latencies of trunk and suffixes, for each class of GPU.
         profiles: Vec<(GpuClass, FamilyProfile)>,
     },
     /// A [`GpuRanker`](symphony_scheduler::GpuRanker).
@@ -90,7 +90,7 @@ pub enum Record<'a> {
     Begin {
         /// Its number on this tape.
         object: u32,
-        /// The object.
+        /// What it is, and what it was built with.
         config: ObjectConfig,
     },
     /// An object was removed.
@@ -102,7 +102,7 @@ pub enum Record<'a> {
     Profile {
         /// The queue.
         object: u32,
-        /// The GPU class.
+        /// GPUs of this class have the profile.
         class: GpuClass,
         /// Its profile ℓ(b).
         profile: LatencyProfile,
@@ -111,38 +111,38 @@ pub enum Record<'a> {
     DataDelay {
         /// The queue.
         object: u32,
-        /// The delay.
+        /// How long inputs take to reach a GPU.
         data: DataDelay,
     },
     /// A decision of a model's queue.
     ModelStep {
         /// The queue.
         object: u32,
-        /// The time.
+        /// When the queue decided, by the clock of the lead.
         now: Time,
-        /// The input.
+        /// What happened.
         input: ModelInput,
-        /// The actions.
+        /// What it ordered, encoded.
         actions: &'a [u8],
     },
     /// A decision of a ranker.
     RankStep {
         /// The ranker.
         object: u32,
-        /// The time.
+        /// When the ranker decided, by the clock of the lead.
         now: Time,
-        /// The input.
+        /// What happened.
         input: RankInput,
-        /// The actions.
+        /// What it ordered, encoded.
         actions: &'a [u8],
     },
     /// A decision of a pool control.
     PoolStep {
         /// The control.
         object: u32,
-        /// The time.
+        /// When the control decided, by the clock of the lead.
         now: Time,
-        /// The input.
+        /// What happened.
         input: Box<PoolInput>,
         /// The signal.
         actions: &'a [u8],
@@ -151,9 +151,9 @@ pub enum Record<'a> {
     ClusterStep {
         /// The policy.
         object: u32,
-        /// The time.
+        /// When the policy decided, by the clock of the lead.
         now: Time,
-        /// The input.
+        /// What happened.
         input: Box<ClusterInput>,
         /// The orders.
         actions: &'a [u8],
@@ -164,12 +164,12 @@ pub enum Record<'a> {
         object: u32,
         /// The number, as in [`ClusterInput`].
         slot: u32,
-        /// The model.
+        /// The model in that slot.
         model: ModelId,
-        /// Its name.
+        /// The name under which it was loaded; cut to [`MODEL_NAME_BYTES_MAX`].
         name: String,
     },
-    /// The end of the tape.
+    /// Nothing follows, for this reason.
     End(TapeEnd),
 }
 

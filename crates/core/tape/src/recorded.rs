@@ -34,7 +34,7 @@ pub struct RecordedRequest {
     pub at: Time,
     /// From then to its deadline.
     pub slo: Nanos,
-    /// Its items.
+    /// Its items, at least one.
     pub items: u32,
     /// Its value, which decides who sheds.
     pub weight: RequestValue,
@@ -45,7 +45,7 @@ pub struct RecordedRequest {
 /// A model as it was recorded last, and its requests.
 #[derive(Clone, Debug)]
 pub struct RecordedModel {
-    /// Its name.
+    /// The name under which it was loaded.
     pub name: String,
     /// Its SLO, with the last profiles and delays. What lateness was measured is not in them.
     pub known: ClusterModel,

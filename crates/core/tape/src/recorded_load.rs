@@ -301,7 +301,6 @@ impl Reading<'_> {
         known.ok_or(TapeError::UnknownObject { offset, object, kind: "a model's queue" })
     }
 
-    /// One of the models of an object.
     fn model(&mut self, offset: usize, object: u32, model: ModelId) -> Result<&mut RecordedModel, TapeError> {
         let is_of_it = self.objects.get(&object).is_some_and(|models| models.contains(&model));
         let known = self.load.models.get_mut(&model).filter(|_| is_of_it);

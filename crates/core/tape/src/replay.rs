@@ -33,11 +33,11 @@ pub struct Difference {
     pub record: u64,
     /// Its offset on the tape.
     pub offset: usize,
-    /// The object.
+    /// Which object decided, in words.
     pub object: String,
-    /// The time.
+    /// When it decided, by the clock of the lead.
     pub now: Time,
-    /// The input.
+    /// What happened, as `Debug` shows it.
     pub input: String,
     /// The recorded actions.
     pub expected: String,

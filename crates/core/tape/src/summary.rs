@@ -47,7 +47,7 @@ pub struct Summary {
     pub batched_items: u64,
     /// Dropped requests.
     pub drops: BTreeMap<DropReason, u64>,
-    /// Grants.
+    /// GPUs granted to models.
     pub grants: u64,
     /// Times of the first and last decision.
     pub span: Option<(Time, Time)>,

@@ -26,7 +26,7 @@ pub struct Autoscale {
     pub start: Vec<u32>,
     /// Time from an order to a serving GPU.
     pub provision: Nanos,
-    /// The period.
+    /// Time between two decisions of the autoscaler.
     pub period: Nanos,
     /// What all GPUs may cost per hour; with it, kinds are chosen by their prices, which all have.
     pub budget_per_hour: Option<f64>,

@@ -13,7 +13,7 @@ pub const FAILURES_MAX: usize = 100_000;
 /// A GPU is down for some time: its running batch is lost, and its waiting requests come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The GPU.
+    /// The GPU that fails.
     pub gpu: GpuId,
     /// Start.
     pub at: Time,

@@ -72,7 +72,7 @@ impl RateProfile {
         begun.checked_sub(1).map_or(0.0, |last| self.steps[last].factor)
     }
 
-    /// The factor at a time.
+    /// By what the mean rate is multiplied at a time; 0 before the first step.
     #[must_use]
     pub fn factor_at(&self, at: Time) -> f64 {
         self.factor_ns(at.as_nanos() as f64)

@@ -64,9 +64,9 @@ pub struct Scenario {
     pub file: String,
     /// The overrides in force, as given; with `file` they make the command that repeats a run.
     pub overrides: Vec<String>,
-    /// Its name.
+    /// Its name, in results and messages.
     pub name: String,
-    /// The policy.
+    /// The policy that decides for all models.
     pub policy: PolicySpec,
     /// The policies that the program adds, among which the policy may be.
     pub policies: PolicyRegistry,
@@ -198,7 +198,7 @@ impl Scenario {
         self.models.first().map_or(1, |model| model.profiles.len())
     }
 
-    /// The kind of a GPU.
+    /// Name of the kind that the GPU is of; `None` if there is no such GPU.
     #[must_use]
     pub fn gpu_kind(&self, gpu: GpuId) -> Option<&str> {
         let mut first = 0;

@@ -15,7 +15,7 @@ const FACTOR_MAX: f64 = 100.0;
 /// A GPU is slower by a factor for some time: applies to batches that start within it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// The GPU.
+    /// The GPU that becomes slower, or faster.
     pub gpu: GpuId,
     /// The factor, relative to its profile.
     pub factor: f64,

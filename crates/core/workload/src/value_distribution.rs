@@ -10,7 +10,7 @@ use crate::error::ScenarioError;
 /// Entries of a list of shares.
 pub const DISTRIBUTION_ENTRIES_MAX: usize = 100;
 
-/// A distribution.
+/// How a number is drawn for each request: its items, its variant, or its deadline in nanoseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueDistribution {
     /// Constant.
@@ -60,7 +60,7 @@ impl ValueDistribution {
         }
     }
 
-    /// The mean.
+    /// The expected value of a draw.
     #[must_use]
     pub fn mean(&self) -> f64 {
         match self {

@@ -98,7 +98,7 @@ impl ClientBuilder {
         self.metadata("authorization", format!("Bearer {key}"))
     }
 
-    /// Sends the key in plaintext, too: whoever taps the network reads it.
+    /// Sends the key in plaintext, too: it can be read on the network.
     pub const fn insecure_key(mut self) -> Self {
         self.insecure_key = true;
         self

@@ -42,7 +42,7 @@ struct Inner {
 pub struct ServerMetadata {
     /// The product.
     pub name: String,
-    /// Its version.
+    /// Version of the release that the frontend runs.
     pub version: String,
     /// Extensions of the protocol that it speaks.
     pub extensions: Vec<String>,
@@ -51,7 +51,7 @@ pub struct ServerMetadata {
 /// What a model takes and gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelMetadata {
-    /// Its name.
+    /// The name by which the frontend knows it.
     pub name: String,
     /// What executes it.
     pub platform: String,
@@ -64,9 +64,9 @@ pub struct ModelMetadata {
 /// One input or output of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorMetadata {
-    /// Its name.
+    /// Name of the input or output in the model's signature.
     pub name: String,
-    /// The type of its elements.
+    /// Type of its elements, of which `shape` says how many.
     pub element: ElementType,
     /// Its shape; -1 stands for any number.
     pub shape: Vec<i64>,

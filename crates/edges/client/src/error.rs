@@ -68,7 +68,7 @@ pub enum Error {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// The frontend.
+    /// Address of the frontend that refused.
     pub frontend: String,
     /// The status of gRPC.
     pub code: Code,

@@ -40,7 +40,7 @@ pub enum Availability {
 /// What a client knows of one of its frontends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendStatus {
-    /// Its address.
+    /// Its address, as the client was told it.
     pub address: String,
     /// Whether it takes requests.
     pub availability: Availability,

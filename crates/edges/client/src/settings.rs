@@ -44,7 +44,7 @@ impl Default for Settings {
 pub struct BuildError {
     /// The invalid setting.
     pub key: &'static str,
-    /// Its value.
+    /// The value that was set, as text.
     pub value: String,
     /// What would be right.
     pub expected: String,

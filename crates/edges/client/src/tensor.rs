@@ -89,11 +89,11 @@ pub enum TensorError {
     /// The number of elements contradicts the shape.
     #[error("tensor `{name}` of {element} has {got} in its data; its shape {shape:?} says {expected}")]
     Size {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// Its type.
+        /// Type of its elements.
         element: ElementType,
-        /// Its shape.
+        /// Its shape, with the dimension that counts items.
         shape: Vec<u64>,
         /// The expected contents, as text.
         expected: String,
@@ -103,11 +103,11 @@ pub enum TensorError {
     /// It is of another type.
     #[error("tensor `{name}` is of {got}; asked for as {asked}")]
     Type {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// Its type.
+        /// Type of its elements.
         got: ElementType,
-        /// The type that was asked for.
+        /// Type of the elements that the caller asked for.
         asked: ElementType,
     },
 }
@@ -185,13 +185,13 @@ impl Tensor {
         Ok(Self { name, element, shape: shape.to_vec(), data })
     }
 
-    /// Its name.
+    /// Name of the input or output that it is.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The type of its elements.
+    /// What its data consists of.
     #[must_use]
     pub const fn element(&self) -> ElementType {
         self.element

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::{Address, PayloadsConfig};
 
-/// One backend.
+/// `[backend]`: a process with GPUs, its links and its executor.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackendConfig {
@@ -22,7 +22,7 @@ pub struct BackendConfig {
     pub device: DeviceKind,
     /// Whether the backend refuses to start if that device is missing, instead of using the CPU.
     pub device_required: bool,
-    /// Its GPUs.
+    /// The GPUs that it offers, in this order.
     pub gpus: Vec<GpuConfig>,
     /// A file with the slowdown of each GPU of an emulated backend, read repeatedly; none (an empty string) for no
     /// slowdown.

@@ -41,7 +41,7 @@ pub enum Timing {
 }
 
 impl ClusterConfig {
-    /// The replica with that id.
+    /// Finds a replica by its id.
     #[must_use]
     pub fn replica(&self, id: NodeId) -> Option<&ReplicaConfig> {
         self.scheduler.iter().find(|replica| replica.id == id)

@@ -85,7 +85,7 @@ pub struct FederatedClusterConfig {
 }
 
 impl FederationConfig {
-    /// The replica with that id.
+    /// Finds a replica of the federation's group by its id.
     #[must_use]
     pub fn replica(&self, id: NodeId) -> Option<&FederationReplicaConfig> {
         self.replica.iter().find(|replica| replica.id == id)

@@ -6,7 +6,7 @@ use symphony_types::Nanos;
 
 use crate::{Address, ImagesConfig, PayloadsConfig, RepositoryConfig, TlsConfig};
 
-/// One frontend.
+/// `[frontend]`: a process that clients send requests to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontendConfig {

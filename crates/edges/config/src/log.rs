@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The log.
+/// What a process logs, and where to.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogConfig {

@@ -27,7 +27,7 @@ pub struct NodeConfig {
     pub network: NetworkConfig,
     /// What carries frames between this process and others.
     pub frames: FramesConfig,
-    /// Its log.
+    /// What it logs, and where to.
     pub log: LogConfig,
     /// Traces of requests.
     pub telemetry: TelemetryConfig,

@@ -9,7 +9,7 @@ pub const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Where a key came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A file.
+    /// The file of this path.
     File(PathBuf),
     /// An environment variable.
     Env(String),

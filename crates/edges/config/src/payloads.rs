@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PayloadsConfig {
-    /// The transport.
+    /// What carries inputs and results where both ends can use it.
     pub transport: PayloadTransportKind,
     /// Whether a pair that cannot use it is refused, instead of using TCP.
     pub required: bool,

@@ -13,7 +13,7 @@ const fn removed(key: &'static str, now: &'static str) -> RemovedKey {
     RemovedKey { key, now }
 }
 
-/// All of them. They were gains of control loops, which nobody had a reason to turn.
+/// All of them. They were gains of control loops, which there was no reason to change.
 pub const REMOVED_KEYS: [RemovedKey; 22] = [
     removed("scheduler.epochs.distance_min_s", "60 s"),
     removed("scheduler.epochs.rate_change_min_percent", "20 %"),

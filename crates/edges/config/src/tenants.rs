@@ -124,7 +124,7 @@ impl From<Vec<Right>> for Rights {
     }
 }
 
-/// One tenant.
+/// `[[tenant]]`: who it is, what it may do, and how much.
 #[derive(Clone, Debug, PartialEq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TenantConfig {
@@ -172,7 +172,7 @@ fn infer_only() -> Rights {
 /// Why a file of tenants is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TenantsError {
-    /// It is too long.
+    /// The file is longer than a configuration may be.
     #[error("it has {0} bytes; expected at most {max}", max = crate::CONFIG_BYTES_MAX)]
     TooLong(usize),
     /// It is not TOML, or has other keys or types.
@@ -181,7 +181,7 @@ pub enum TenantsError {
     /// A value makes no sense.
     #[error("tenant `{tenant}`: {words}")]
     Tenant {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
         /// What is wrong, and what was expected.
         words: String,
@@ -191,7 +191,7 @@ pub enum TenantsError {
     Count(usize),
 }
 
-/// The tenants of a file.
+/// What a file of tenants says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantsFile {
     /// In the order of the file; names, keys and certificates are unique.

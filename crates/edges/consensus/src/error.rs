@@ -28,7 +28,7 @@ pub enum StartError {
         place: String,
         /// The node whose data it is.
         found_node: u64,
-        /// Its cluster.
+        /// The cluster of that node.
         found_cluster: String,
     },
     /// The directory holds another engine's log.

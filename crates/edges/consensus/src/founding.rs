@@ -58,7 +58,7 @@ pub enum Asker {
     New,
     /// It took part: it has forgotten what it voted for and acknowledged.
     Known,
-    /// It was removed.
+    /// It was a member, and has been removed for good.
     Removed,
     /// It is none of the members, and they are fixed.
     Stranger,
@@ -66,7 +66,7 @@ pub enum Asker {
 
 impl Past {
     /// Whether it has no more than what a group begins with: the first membership, which every founder writes alike, or
-    /// the state from a backup. Nobody was elected and nothing was acknowledged since.
+    /// the state from a backup. No leader was elected and nothing was acknowledged since.
     const fn is_new(self) -> bool {
         self.log_entries <= 1
     }
@@ -100,7 +100,7 @@ pub enum FoundingError {
     NotAlone {
         /// The other one.
         node: NodeId,
-        /// Its address.
+        /// `host:port` of that one's control surface.
         address: String,
     },
     /// The group was not founded.
@@ -143,7 +143,7 @@ impl Newcomer {
             let answers = ask_each(&others, &ask).await;
             let mut verdict = judge(self.join, &answers, None);
             let (mut pasts, mut why) = (answered(&answers).peekable(), String::new());
-            // Where nobody has a log there is no leader to wait for.
+            // If no replica has a log, there is no leader to wait for.
             if verdict == Verdict::LookAgain
                 && (self.join || pasts.peek().is_none() || pasts.any(|past| past.has_log()))
             {

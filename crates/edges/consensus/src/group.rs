@@ -41,7 +41,7 @@ pub struct Proposed {
 /// The members of a control group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// The voters.
+    /// Members whose votes make a quorum.
     pub voters: BTreeSet<NodeId>,
     /// The addresses of all members, learners included: `host:port` of the control gRPC.
     pub addresses: BTreeMap<NodeId, String>,
@@ -225,8 +225,8 @@ impl ControlGroup {
         self.log.known().last.map_or(0, |at| at.index.saturating_sub(self.log_begins_at) + 1)
     }
 
-    /// Whether it was [restored](crate::restore) from a backup, and its log has not grown since: nobody was elected
-    /// that it knows of.
+    /// Whether it was [restored](crate::restore) from a backup, and its log has not grown since: it knows of no
+    /// election.
     #[must_use]
     pub fn awaits_first_leader(&self) -> bool {
         self.log_begins_at > 0 && self.log_entries() <= 1

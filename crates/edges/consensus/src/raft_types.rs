@@ -17,7 +17,6 @@ openraft::declare_raft_types!(
         Node = BasicNode,
 );
 
-/// A command's bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Command(pub(crate) Bytes);
 

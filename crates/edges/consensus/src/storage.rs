@@ -34,16 +34,16 @@ pub use crate::plant::Plant;
 /// The place of an entry: the term of its leader, which is always node 1 here, and its index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LogPosition {
-    /// The term.
+    /// The term in which its leader was elected.
     pub term: u64,
-    /// The index.
+    /// Its place in the log.
     pub index: u64,
 }
 
-/// A vote.
+/// What a replica has voted last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vote {
-    /// The term.
+    /// The term of the election.
     pub term: u64,
     /// The node voted for.
     pub node: u64,
@@ -81,7 +81,7 @@ impl From<Position> for LogPosition {
 /// How a directory is opened.
 #[derive(Debug, Clone, Copy)]
 pub struct Opening {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// What to do when the disk fails.
     pub on_disk_error: OnDiskError,

@@ -270,7 +270,7 @@ fn models_are_used_and_dropped_by_threads_that_did_not_load_them() {
     };
     let model = std::thread::spawn(run).join().unwrap();
     std::thread::spawn(move || drop(model)).join().unwrap();
-    // A failure to give memory back would be told by the next call, whoever makes it.
+    // A failure to give memory back would be reported by the next call.
     let mut next = bench.load((0.5, 3.0, BATCH_MAX), default_signature());
     promises::batches_give_what_single_items_give(&mut next);
     assert_eq!(bench.gpu.memory().unwrap().0, used);

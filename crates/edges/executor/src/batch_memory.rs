@@ -37,7 +37,7 @@ pub(crate) fn share(environment: &Environment, limit_bytes: u64) -> ort::Result<
     // SAFETY: all three are alive; the configuration is copied. The environment takes a lock.
     let registered =
         unsafe { (ort::api().CreateAndRegisterAllocator)(environment.ptr().cast_mut(), info.ptr(), config) };
-    // SAFETY: it was made above, and nobody has it any more.
+    // SAFETY: it was made above, and nothing refers to it any more.
     unsafe { (ort::api().ReleaseArenaCfg)(config) };
     checked(registered)
 }

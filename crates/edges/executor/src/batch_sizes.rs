@@ -52,7 +52,7 @@ impl BatchSizes {
         self.0.get(self.0.partition_point(|&size| size < items)).copied()
     }
 
-    /// The largest.
+    /// Items of the largest batch that is run.
     #[must_use]
     pub fn largest(&self) -> u32 {
         self.0.last().copied().unwrap_or_default()

@@ -27,7 +27,7 @@ pub struct OnnxSession {
     pub inputs: Vec<OnnxInput>,
     /// Where the model has each output of the signature.
     pub outputs: Vec<usize>,
-    /// Bytes of the file.
+    /// Length of the model's file.
     pub file_bytes: u64,
 }
 

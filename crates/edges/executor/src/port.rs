@@ -96,7 +96,7 @@ pub trait StagedExecutor {
 /// An executor whose model runs through a trunk in memory that other models may share: batches may then have rows of
 /// several of them.
 pub trait SharingExecutor {
-    /// The digest of the trunk.
+    /// The digest of the trunk; models with the same one may share it.
     fn trunk(&self) -> CutDigest;
 
     /// Where the trunk lies in memory: the same for models that share it.
@@ -124,7 +124,7 @@ pub trait SharingExecutor {
 /// Neighbouring rows of a batch that are of one variant: the rows of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The variant.
+    /// Index of the model among those that the executor runs with its trunk.
     pub variant: u32,
     /// How many rows.
     pub rows: u32,
@@ -134,9 +134,9 @@ pub struct Segment {
 /// parts at one row and at the largest batch. Of times that are lines over the rows no batch between takes more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartShares {
-    /// The trunk's.
+    /// Largest share that the trunk takes.
     pub trunk: u32,
-    /// The suffix's.
+    /// Largest share that the suffix takes.
     pub suffix: u32,
 }
 
@@ -169,7 +169,7 @@ pub struct MemoryUse {
     pub dynamic_bytes: u64,
 }
 
-/// The inputs of one batch.
+/// What one batch is run on.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchInputs<'a> {
     /// How many items the batch has, at least one.

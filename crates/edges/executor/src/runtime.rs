@@ -184,7 +184,7 @@ fn candidates() -> Vec<PathBuf> {
 
 /// The libraries of the package that this program is from.
 fn installed(binary: Option<&Path>) -> Vec<PathBuf> {
-    // Only beside a folder `bin`: nobody means `/tmp/lib` by running `/tmp/x/symphony`.
+    // Only beside a folder `bin`: running `/tmp/x/symphony` must not load from `/tmp/lib`.
     let bin = binary.and_then(Path::parent).filter(|folder| folder.ends_with("bin"));
     let prefix = bin.and_then(Path::parent);
     prefix.map(|prefix| libraries_under(&prefix.join(INSTALLED_DIR))).unwrap_or_default()

@@ -6,7 +6,7 @@
 //! power cut a segment may then be overwritten and its replacement lost. On other systems sled syncs the file instead.
 //!
 //! This crate defines the function for the whole program, in front of the C library's, as a sync of the file. It does
-//! more than whoever calls it asked for, so it is safe for anybody else too; in Symphony nobody else calls it.
+//! more than callers ask for, so it is safe for others too; in Symphony only sled calls it.
 
 #[cfg(target_os = "linux")]
 mod linux;

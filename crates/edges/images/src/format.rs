@@ -13,7 +13,7 @@ impl Format {
     const JPEG_BEGIN: &[u8] = &[0xff, 0xd8, 0xff];
     pub(crate) const PNG_BEGIN: &[u8] = &[0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a];
 
-    /// Its name.
+    /// Name of the format, for messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

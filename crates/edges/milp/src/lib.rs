@@ -12,7 +12,7 @@ pub struct Limits {
     pub time_s: f64,
     /// The share of its value by which an answer may be above the proven bound and count as optimal.
     pub gap: f64,
-    /// Threads.
+    /// Threads of the solver.
     pub threads: u32,
     /// Of the solver's random numbers.
     pub seed: u32,

@@ -41,7 +41,7 @@ impl std::fmt::Debug for Authority {
 pub struct Issued {
     /// Its holder.
     pub identity: Identity,
-    /// Its files.
+    /// Where its certificate and key lie.
     pub files: CredentialFiles,
     /// Whether they are in place of older ones.
     pub is_renewed: bool,

@@ -68,7 +68,7 @@ struct Inner {
 pub struct LinkRow {
     /// The purpose of the link.
     pub link: &'static str,
-    /// The peer.
+    /// Name or address of the process at the other end.
     pub peer: String,
     /// The carrier of incoming frames.
     pub carrier: Carrier,

@@ -59,7 +59,7 @@ impl Connection {
         Self { place: Some(Arc::new(place)), ..self }
     }
 
-    /// The peer.
+    /// Who is at the other end.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         &self.peer
@@ -94,7 +94,7 @@ impl Connection {
     }
 }
 
-/// The read half.
+/// The half that receives; the connection keeps its place until both halves are gone.
 #[derive(Debug)]
 pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] ConnectionPermit);
 
@@ -104,7 +104,7 @@ enum ReadSide {
     Tls(tokio::io::ReadHalf<TlsStream<crate::sockets::Stream>>),
 }
 
-/// The write half.
+/// The half that sends; the connection keeps its place until both halves are gone.
 #[derive(Debug)]
 pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] ConnectionPermit);
 
@@ -166,7 +166,7 @@ impl Line {
         Self { stream: LineStream::Server(Box::new(stream)), peer: PeerInfo { addr, identity: Some(identity) } }
     }
 
-    /// The peer.
+    /// Who is at the other end.
     #[must_use]
     pub const fn peer(&self) -> &PeerInfo {
         &self.peer

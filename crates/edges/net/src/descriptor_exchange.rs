@@ -15,7 +15,7 @@ use rustix::net::{
 use tokio::io::Interest;
 use tokio::net::{UnixListener, UnixStream};
 
-/// Bytes of a secret.
+/// Length of the secret by which the caller is known.
 pub const SECRET_BYTES: usize = 32;
 /// The message with the answering descriptor.
 const GRANTED: &[u8] = b"granted.";

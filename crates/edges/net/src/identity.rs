@@ -10,9 +10,9 @@ use symphony_types::is_name;
 pub enum Role {
     /// A scheduler replica; its name is its node id.
     Scheduler,
-    /// A backend.
+    /// A backend, under its configured name.
     Backend,
-    /// A frontend.
+    /// A frontend, under its configured name.
     Frontend,
     /// A person or program that may change the cluster.
     Operator,
@@ -115,7 +115,7 @@ impl FromStr for Identity {
 /// The expected peer of a call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Expected {
-    /// Its role.
+    /// The role that its certificate must name.
     pub role: Role,
     /// Its name, if only one process is accepted.
     pub name: Option<String>,

@@ -29,7 +29,8 @@ impl CertificateNames {
     }
 }
 
-/// A connection whose handshake, if there is any, happens as it is first read or written: nobody else waits for it.
+/// A connection whose handshake, if there is any, happens as it is first read or written: other connections do not wait
+/// for it.
 pub(crate) struct PublicStream {
     bytes: Bytes,
     names: CertificateNames,

@@ -99,8 +99,8 @@ impl PublicTls {
         }
     }
 
-    /// A handshake holds one while it is worked on, and none while it waits for its caller: who stays silent keeps
-    /// nobody from a turn. The ports share them.
+    /// A handshake holds one while it is worked on, and none while it waits for its caller: a silent caller does not
+    /// delay others. The ports share them.
     pub(crate) const fn turns(&self) -> &Arc<Semaphore> {
         &self.turns
     }

@@ -157,7 +157,7 @@ fn greeted(net: &Net, addr: std::net::SocketAddr, expected: &crate::Expected) ->
     net.greet_line(net.connect_line(&[addr], SOON)?, expected, SOON, SOON, || true)
 }
 
-/// A peer that accepts and is silent costs the limit at most, and no more than a moment once nobody wants the line.
+/// A peer that accepts and is silent costs the limit at most, and no more than a moment once the line is not wanted.
 #[test]
 fn a_silent_peer_is_given_up_in_time_and_at_once_where_the_line_is_not_wanted_any_more() {
     let dir = tempfile::tempdir().unwrap();

@@ -33,7 +33,7 @@ enum Kind {
     Fixed64,
     Text,
     Bytes,
-    /// One of [`MESSAGES`].
+    /// An index into [`MESSAGES`].
     Message(usize),
 }
 

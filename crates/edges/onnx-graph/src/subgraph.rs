@@ -41,7 +41,6 @@ pub(crate) fn subgraphs(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
     node.attribute.iter().flat_map(graphs)
 }
 
-/// The graphs in an attribute.
 pub(crate) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
     attribute.g.iter().chain(&attribute.graphs)
 }

@@ -21,9 +21,9 @@ use crate::frame::{FRAME_BYTES_MAX, PAYLOAD_BYTES_MAX};
 pub enum ToDataServer {
     /// First on every connection.
     Hello {
-        /// The backend.
+        /// The backend that connects, by its registered id.
         backend: BackendId,
-        /// Its boot id.
+        /// The backend's boot, which registered under that id.
         boot: BootId,
         /// The boot id of the frontend that the backend means; in another boot its requests are gone, and the frontend
         /// refuses.
@@ -77,7 +77,7 @@ const _: () = assert!(
 /// A batch at its backend. Times are microseconds before the result was sent, since clocks of hosts differ.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchRun {
-    /// The GPU.
+    /// The GPU that ran it.
     pub gpu: GpuId,
     /// The token under which it was planned.
     pub token: Token,
@@ -161,7 +161,7 @@ impl std::fmt::Debug for SharingSecret {
 /// One end of an RDMA connection.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RdmaEndpoint {
-    /// Its queue pair.
+    /// Number of its queue pair at its device.
     pub queue_pair: u32,
     /// Number of the first packet that it sends.
     pub first_packet: u32,

@@ -15,7 +15,7 @@ pub const ANNOUNCED_REQUESTS_MAX: usize = 4096;
 pub struct RequestHeader {
     /// Counts the requests of the frontend's boot.
     pub sequence: u64,
-    /// The model.
+    /// Number of the model ([`ModelId`](symphony_types::ModelId)) that the frontend resolved the client's name to.
     pub model: u32,
     /// Items, at least one.
     pub items: u32,
@@ -32,9 +32,9 @@ pub struct RequestHeader {
 pub enum ToLeader {
     /// First on every connection.
     Hello {
-        /// The frontend.
+        /// The frontend that connects, by its registered id.
         frontend: FrontendId,
-        /// Its boot id.
+        /// The frontend's boot: its requests are counted from there, and answers to an earlier boot are dropped.
         boot: BootId,
         /// For which sub-cluster.
         subcluster: SubclusterId,
@@ -45,14 +45,14 @@ pub enum ToLeader {
     Announce {
         /// The token the frontend routes by (invariant C5).
         token: Token,
-        /// The requests.
+        /// Headers of the requests, at most [`ANNOUNCED_REQUESTS_MAX`].
         requests: Vec<RequestHeader>,
     },
     /// Unanswered requests, announced again to a new leader, earliest deadline first.
     Redrive {
         /// The new leader's token.
         token: Token,
-        /// The requests.
+        /// Headers of the requests, at most [`ANNOUNCED_REQUESTS_MAX`].
         requests: Vec<RequestHeader>,
         /// No more follow.
         last: bool,

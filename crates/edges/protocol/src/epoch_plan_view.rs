@@ -42,7 +42,7 @@ pub struct EpochPlanView {
     pub cause: String,
     /// Its benefit.
     pub summary: String,
-    /// Its moves.
+    /// The models and backends that change their sub-clusters, and how far each is.
     pub moves: Vec<PlannedMoveView>,
     /// Their joint cost: numbers per backend and per GPU are those of the most affected one.
     pub cost: MoveCostView,
@@ -95,7 +95,7 @@ pub enum PlanStatus {
 /// What a move is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MovedView {
-    /// A model.
+    /// A model with its copies on all GPUs of its sub-cluster.
     Model(ModelId),
     /// A backend with its GPUs.
     Backend(BackendId),
@@ -104,13 +104,13 @@ pub enum MovedView {
 /// A move of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMoveView {
-    /// Of what.
+    /// The model or backend that moves.
     pub what: MovedView,
     /// Where it was.
     pub from: SubclusterId,
     /// Where it shall be.
     pub to: SubclusterId,
-    /// Its cost.
+    /// What it costs, as estimated when the plan was proposed.
     pub cost: MoveCostView,
     /// How far it has come.
     pub progress: MoveProgressView,

@@ -20,7 +20,7 @@ pub const SEAL_RECENT_PLANS_MAX: usize = 128;
 pub struct PlannedRequest {
     /// The request: identifies its input, and the frontend that gets the answer.
     pub id: RequestId,
-    /// Items in it.
+    /// Its items, at least one, all of them in the batch.
     pub items: u32,
     /// Its model, if that is another one than the plan's: both share a trunk, which runs once for all. 0 for the plan's
     /// own, as in frames of releases before level 3, which have zeros here.
@@ -38,7 +38,7 @@ impl PlannedRequest {
 /// A model whose batches a backend runs through a trunk that it shares with other models.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostedModel {
-    /// The model.
+    /// The model that is served through the trunk.
     pub model: ModelId,
     /// The largest part of a batch's time that its trunk takes, at one row and at the largest batch, in millionths.
     pub trunk_share: u32,
@@ -63,7 +63,7 @@ pub struct Execute {
     pub start_in: u64,
     /// Predicted execution time in nanoseconds.
     pub latency: u64,
-    /// Which model.
+    /// The model of the batch; single requests may name another one of its family.
     pub model: ModelId,
     /// Which requests, earliest deadline first.
     pub requests: Vec<PlannedRequest>,
@@ -76,7 +76,7 @@ pub enum ToBackend {
     Hello {
         /// The scheduler replica.
         node: NodeId,
-        /// Its boot id.
+        /// The boot in which the replica got its leads.
         boot: BootId,
     },
     /// Promise these tokens, refuse every lower one from now on, and report what is running.
@@ -91,7 +91,7 @@ pub enum ToBackend {
     /// No more plans come for these GPUs, which are to take nothing new. The next seal takes it back, also the same one
     /// again; so does a plan that comes all the same.
     Retired {
-        /// The GPUs.
+        /// Ids of these GPUs; one that another connection has sealed since stays in use.
         gpus: Vec<GpuId>,
     },
 }
@@ -99,7 +99,7 @@ pub enum ToBackend {
 /// A GPU in the answer to a seal.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct SealedGpu {
-    /// The GPU.
+    /// The GPU to which the promise belongs.
     pub gpu: GpuId,
     /// The token now promised: the one asked for, or a higher one, which refuses the seal.
     pub promised: Token,
@@ -133,7 +133,7 @@ pub enum Refusal {
     },
     /// The backend has restarted since it was sealed.
     WrongBoot {
-        /// Its boot id.
+        /// The boot in which the backend runs now.
         boot: BootId,
     },
     /// A plan before this one is missing.
@@ -152,13 +152,13 @@ pub enum Refusal {
 /// How a plan went. All times in nanoseconds.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The GPU.
+    /// The GPU that ran the plan.
     pub gpu: GpuId,
     /// The token of the plan.
     pub token: Token,
     /// The plan.
     pub sequence: u64,
-    /// Its model.
+    /// The model of the plan.
     pub model: ModelId,
     /// How much later than planned it started.
     pub start_late: u64,
@@ -175,9 +175,9 @@ pub struct Done {
 pub enum FromBackend {
     /// First on every connection.
     Welcome {
-        /// The backend.
+        /// The backend that answers, by its registered id.
         backend: BackendId,
-        /// Its boot id.
+        /// The boot in which it runs now; a leader that expects another one hangs up.
         boot: BootId,
     },
     /// Answer to a seal.
@@ -193,13 +193,13 @@ pub enum FromBackend {
     },
     /// A plan was not accepted; nothing of it runs.
     Refused {
-        /// The GPU.
+        /// The GPU for which the plan was.
         gpu: GpuId,
         /// The plan.
         sequence: u64,
-        /// Its token.
+        /// The token under which the plan was sent.
         token: Token,
-        /// Its model.
+        /// The model of the plan.
         model: ModelId,
         /// Why.
         refusal: Refusal,

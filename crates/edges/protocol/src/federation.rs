@@ -69,7 +69,7 @@ pub struct FederatedMoveView {
     pub progress: MoveProgressView,
 }
 
-/// A cluster.
+/// A cluster of the federation, as its group last saw it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FederatedClusterView {
     /// `host:port` of its control surfaces.
@@ -82,7 +82,7 @@ pub struct FederatedClusterView {
     pub kinds: BTreeMap<String, (u32, u64)>,
 }
 
-/// A model.
+/// A model of the federation: where it is served, and where it should be.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FederatedModelView {
     /// Where new requests go.

@@ -17,7 +17,7 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize};
 use symphony_types::Level;
 
-/// Bytes of a frame header.
+/// Bytes before meta and tail, as in the picture above.
 pub const FRAME_HEADER_BYTES: usize = 16;
 
 /// The largest frame that is read: one batch of large inputs. A header that claims more is refused before any memory
@@ -89,7 +89,7 @@ pub enum FrameError {
     /// The bytes are no message.
     #[error("frame does not hold a message of link {link}: {reason}")]
     Malformed {
-        /// The link.
+        /// Link number in the header; it says which messages are expected.
         link: u16,
         /// The error of rkyv's validation.
         reason: String,
@@ -136,7 +136,7 @@ fn put_header(
 pub enum Echo {
     /// The question of that number.
     Ask(u64),
-    /// The answer to it.
+    /// The answer to the question of that number.
     Answer(u64),
 }
 
@@ -152,7 +152,7 @@ const ECHO_BYTES: usize = 9;
 /// A received frame: the message and the raw bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<M> {
-    /// The message.
+    /// What its header and meta said, decoded.
     pub message: M,
     /// The raw bytes.
     pub tail: Bytes,

@@ -18,7 +18,7 @@ pub enum Record {
         backend: u32,
         /// Its boot id.
         boot: u64,
-        /// Its GPUs.
+        /// Ids of its GPUs, as the control group numbers them.
         gpus: Vec<u32>,
         /// Its first promise: the log index of its registration.
         token: u64,
@@ -27,7 +27,7 @@ pub enum Record {
     Sealed {
         /// When.
         at_ns: u64,
-        /// The GPU.
+        /// Id of the GPU whose promise it is.
         gpu: u32,
         /// The replica that asked; 0 if it did not identify itself.
         node: u64,
@@ -40,7 +40,7 @@ pub enum Record {
     Accepted {
         /// When.
         at_ns: u64,
-        /// The GPU.
+        /// Id of the GPU that is to run it.
         gpu: u32,
         /// The replica that sent it; 0 if it did not identify itself.
         node: u64,
@@ -51,7 +51,7 @@ pub enum Record {
     },
     /// A batch ran.
     Ran {
-        /// The GPU.
+        /// Id of the GPU that ran it.
         gpu: u32,
         /// Its plan's token.
         token: u64,

@@ -70,11 +70,11 @@ pub struct View {
     pub nodes: BTreeMap<NodeId, NodeView>,
     /// Sub-clusters.
     pub subclusters: BTreeMap<SubclusterId, SubclusterView>,
-    /// Backends.
+    /// Registered backends, up and dead.
     pub backends: BTreeMap<BackendId, BackendView>,
-    /// Frontends.
+    /// Registered frontends, with those that have left and are not forgotten yet.
     pub frontends: BTreeMap<FrontendId, FrontendView>,
-    /// Models.
+    /// Loaded models; in cut views, those that concern the reader.
     pub models: BTreeMap<ModelId, ModelView>,
     /// How requests that name no version are split, by model; empty in cut views.
     pub traffic: BTreeMap<String, Traffic>,
@@ -101,7 +101,7 @@ impl View {
         assigned.max(gpu.binding)
     }
 
-    /// The model of that name.
+    /// Finds a model by the name under which it was loaded.
     #[must_use]
     pub fn model_named(&self, name: &str) -> Option<(ModelId, &ModelView)> {
         self.models.iter().find(|(_, m)| m.spec.name == name).map(|(&id, m)| (id, m))

@@ -8,7 +8,7 @@ const MTU_CODES: std::ops::RangeInclusive<u8> = 1..=5;
 /// One end of a reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its queue pair.
+    /// Number of its queue pair at its device; 24 bits.
     pub queue_pair: u32,
     /// Number of the first packet that it sends.
     pub first_packet: u32,
@@ -26,9 +26,9 @@ pub enum EndpointError {
     /// A number is too large.
     #[error("queue pair {queue_pair} and first packet {first_packet}; expected at most {NUMBER_MAX}")]
     Number {
-        /// Its queue pair.
+        /// The queue pair that was given.
         queue_pair: u32,
-        /// Its first packet.
+        /// The first packet that was given.
         first_packet: u32,
     },
     /// There is no such packet size.

@@ -80,7 +80,7 @@ pub enum Broken {
     /// A segment is not the next one.
     #[error("segment {came} of the RDMA connection came instead of {expected}")]
     Order {
-        /// Which came.
+        /// Number of the segment that came.
         came: u64,
         /// Which should have come.
         expected: u64,

@@ -12,7 +12,7 @@ const GIDS_MAX: u8 = 64;
 /// A port that can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its device.
+    /// Name of its device, as below `/sys/class/infiniband`.
     pub device: String,
     /// Its number there, from 1.
     pub number: u8,

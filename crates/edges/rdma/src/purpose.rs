@@ -15,7 +15,7 @@ const READS_POSTED: usize = 88;
 pub enum Purpose {
     /// Payloads are read, and what is said of them is large: some hundred peers, with 0.9 MiB for each stream.
     Payloads,
-    /// Frames: a thousand links, with 112 KiB for each. Nobody reads memory.
+    /// Frames: a thousand links, with 112 KiB for each. No peer reads memory.
     Frames,
 }
 

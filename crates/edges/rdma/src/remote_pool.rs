@@ -33,7 +33,7 @@ pub struct RemotePool {
     key: Key,
 }
 
-/// What was read, in memory that is used again once nobody needs it.
+/// What was read, in memory that is used again once it is dropped.
 struct Landed {
     piece: Piece,
     length: usize,

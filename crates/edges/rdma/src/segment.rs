@@ -11,7 +11,7 @@ const MAGIC: [u8; 3] = *b"SR1";
 /// Where the checksum of everything else stands.
 const CHECKSUM_AT: usize = 20;
 
-/// The kind of a segment.
+/// What a segment is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentKind {
     /// Data follows.

@@ -38,7 +38,7 @@ pub enum RepositoryError {
     Field {
         /// The file.
         path: PathBuf,
-        /// The field.
+        /// Path of the field in the file.
         field: String,
         /// The defect and the expected value.
         problem: String,

@@ -218,7 +218,6 @@ fn signature(inputs: Vec<wire::ModelInput>, outputs: Vec<wire::ModelOutput>) -> 
     Ok(Some(Signature { inputs: tensors("input", inputs)?, outputs: tensors("output", outputs)? }))
 }
 
-/// The files in which the labels of outputs are.
 fn label_files(outputs: &[wire::ModelOutput]) -> Checked<BTreeMap<String, String>> {
     let named = outputs.iter().filter(|output| !output.label_filename.is_empty());
     let file = |output: &wire::ModelOutput| {

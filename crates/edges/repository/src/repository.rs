@@ -31,7 +31,7 @@ pub struct Repository {
 /// A model of a repository, as a cluster can be asked to load it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepositoryModel {
-    /// Its name.
+    /// Name of its folder, by which clients ask for it.
     pub name: String,
     /// The served versions, at least one. Their names in the cluster are `NAME@VERSION`.
     pub versions: BTreeMap<u64, ModelSpec>,
@@ -44,7 +44,7 @@ pub struct RepositoryModel {
 /// What a folder of a repository is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RepositoryEntry {
-    /// A model.
+    /// A model, in each of its served versions.
     Model(RepositoryModel),
     /// A pipeline of models.
     Pipeline(RepositoryPipeline),

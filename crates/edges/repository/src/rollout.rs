@@ -285,7 +285,7 @@ impl Rollout {
         Some(self.set_split(split, is_own))
     }
 
-    /// `is_own`: nobody else has asked for such a split, and it goes when the rollout is done.
+    /// `is_own`: the split was not set by an operator, and is removed when the rollout is done.
     fn set_split(&mut self, traffic: Traffic, is_own: bool) -> Next {
         self.is_split |= is_own;
         if self.split.as_ref() != Some(&traffic) {

@@ -10,7 +10,7 @@ pub(crate) const VERSIONS_SERVED_MAX: usize = 64;
 pub enum VersionPolicy {
     /// The largest version numbers, this many.
     Latest(usize),
-    /// All.
+    /// Every version in the folder.
     All,
     /// These, in ascending order.
     Specific(BTreeSet<u64>),

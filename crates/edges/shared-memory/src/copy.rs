@@ -11,8 +11,8 @@ pub(crate) fn append(words: &[AtomicU64], to: &mut Vec<u64>) {
     let end = to.spare_capacity_mut().as_mut_ptr();
     // As wide as the processor can. Loads of atomics are not put together by the compiler, which takes twice as long
     // where the bytes are not in the nearest cache. SAFETY: it stands for a relaxed load of each byte of `words`, which
-    // is what atomics are for, whoever stores to them; it writes as many bytes to memory that was reserved and that
-    // nobody else has; the direction flag is clear, as the calling convention has it.
+    // atomics allow, whatever other processes store; it writes as many bytes to memory that was reserved and is not
+    // shared; the direction flag is clear, as the calling convention has it.
     unsafe {
         std::arch::asm!(
             "rep movsb",

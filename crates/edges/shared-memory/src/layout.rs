@@ -91,7 +91,7 @@ impl Layout {
         (self.words - self.data) / UNIT_WORDS
     }
 
-    /// The entry of a number.
+    /// Index of the entry of a payload, by the payload's number.
     pub(crate) const fn entry_of(&self, number: u64) -> usize {
         number as usize & (self.entries - 1)
     }

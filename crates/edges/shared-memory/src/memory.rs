@@ -6,9 +6,9 @@
 //!   dropped; the kernel aligns mappings to pages, so words are aligned.
 //! - M2. The file behind it is at least that long, and sealed against shrinking before it is mapped (by a reader: the
 //!   seals are looked at, and cannot be removed), so that no access of the mapping raises SIGBUS for want of a file.
-//! - M3. Nobody in this process has a reference to the mapped bytes except through [`Memory::words`], which gives
-//!   shared references to atomics. Other processes may store at any time; atomics are made for that, so whatever they
-//!   store, no load is undefined.
+//! - M3. This process has no reference to the mapped bytes except through [`Memory::words`], which gives shared
+//!   references to atomics. Other processes may store at any time; atomics are made for that, so whatever they store,
+//!   no load is undefined.
 //! - M4. A reader's mapping is read-only. The only stores in this crate are made by `Pool`, `RingSender` and
 //!   `RingReceiver`, and only to memory that this process made, which has a writable one.
 #![allow(unsafe_code)]

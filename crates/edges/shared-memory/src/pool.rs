@@ -19,9 +19,9 @@ pub enum PoolError {
     #[error("a pool of {bytes} bytes with {entries} entries is impossible; expected {POOL_BYTES_MIN} to {max} bytes, a power \
              of two of entries, and room beside them", max = crate::POOL_BYTES_MAX)]
     Size {
-        /// Its bytes.
+        /// The size in bytes that was asked for.
         bytes: u64,
-        /// Its entries.
+        /// The number of entries that was asked for.
         entries: usize,
     },
 }

@@ -4,7 +4,7 @@
 use crate::checksum;
 use crate::layout::{ENTRY_WORDS, Layout, Unreadable, seed};
 
-/// Bytes of an entry.
+/// Bytes that are fetched for an entry.
 pub const ENTRY_BYTES: usize = ENTRY_WORDS * 8;
 
 /// The layout of a remote pool, as its owner states it. Offsets are in bytes from the pool's start. Words are

@@ -126,8 +126,7 @@ fn ring_of(words: usize) -> Option<usize> {
     (bytes.is_power_of_two() && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes)).then_some(bytes)
 }
 
-/// Both directions between memory of this process, which nobody else writes, and memory that another one may write at
-/// any time.
+/// Both directions between memory that only this process writes, and memory that another one may write at any time.
 ///
 /// # Errors
 /// If one of them has no ring.

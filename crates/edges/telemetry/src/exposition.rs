@@ -6,7 +6,7 @@ pub(crate) enum Exposition {
     /// `io.prometheus.client.MetricFamily`, one after another, each behind its length: the only one with native
     /// histograms. Prometheus asks for it where it takes them.
     Protobuf,
-    /// OpenMetrics.
+    /// `application/openmetrics-text`.
     OpenMetrics,
     /// Text 0.0.4, which everybody reads.
     Plain,

@@ -35,9 +35,9 @@ const BUCKETS: usize = REQUEST_SECONDS.len() + 1;
 pub struct RequestEnd {
     /// Its name; none if it was not accepted under one.
     pub request: Option<RequestId>,
-    /// Its outcome.
+    /// How it ended.
     pub outcome: Outcome,
-    /// Its items.
+    /// Its items, at least one.
     pub items: u32,
     /// From its arrival to its outcome.
     pub elapsed: Duration,
@@ -130,7 +130,7 @@ pub struct Example {
     pub at_unix_ms: u64,
     /// From its arrival to its outcome.
     pub elapsed_ms: f64,
-    /// Its outcome.
+    /// Stable label of its outcome.
     pub outcome: String,
     /// Why; empty for answers.
     pub reason: String,
@@ -481,7 +481,7 @@ impl History {
         overview
     }
 
-    /// An overview without what it says of the models: whoever counts under a lock asks for one after another.
+    /// An overview without the models, which a caller that counts under a lock asks for one by one.
     #[must_use]
     pub fn heading(&self, now_unix_ms: u64) -> Overview {
         let recent_from = slot_of(now_unix_ms).saturating_sub(RECENT_SLOTS);

@@ -35,7 +35,7 @@ pub enum LogError {
     /// The filter makes no sense.
     #[error("log filter `{filter}`: {reason}; expected a level or target=level, such as info,symphony_frontend=debug")]
     Filter {
-        /// The filter.
+        /// The text that was given.
         filter: String,
         /// The defect.
         reason: String,

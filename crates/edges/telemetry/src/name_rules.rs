@@ -14,7 +14,7 @@ pub struct MetricName {
     pub help: &'static str,
     /// What sort of metric it is.
     pub kind: Kind,
-    /// Its unit.
+    /// What it is measured in; the end of its name says so.
     pub unit: Unit,
     /// Its labels; the values of each are a bounded set.
     pub labels: &'static [&'static str],
@@ -36,9 +36,9 @@ pub enum Kind {
 /// What a metric is measured in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Seconds.
+    /// Seconds, never milliseconds.
     Seconds,
-    /// Bytes.
+    /// Bytes, never multiples of them.
     Bytes,
     /// A share between 0 and 1.
     Ratio,

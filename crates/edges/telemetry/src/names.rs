@@ -38,7 +38,7 @@ pub const PROCESS_CPU: MetricName = MetricName {
     labels: &[],
 };
 
-/// Memory.
+/// Resident memory of the process, as the kernel counts it.
 pub const PROCESS_MEMORY: MetricName = MetricName {
     name: "symphony_process_resident_memory_bytes",
     help: "Memory resident now",
@@ -47,7 +47,7 @@ pub const PROCESS_MEMORY: MetricName = MetricName {
     labels: &[],
 };
 
-/// Threads.
+/// Threads of the process, as the kernel counts them.
 pub const PROCESS_THREADS: MetricName = MetricName {
     name: "symphony_process_threads",
     help: "Threads now",

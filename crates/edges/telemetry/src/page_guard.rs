@@ -21,7 +21,7 @@ pub struct PageConnection {
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Page {
-    /// `/metrics`.
+    /// `/metrics`: numbers for Prometheus.
     Metrics,
     /// `/api/view`: the cluster as this process knows it.
     View,

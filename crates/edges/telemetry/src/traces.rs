@@ -39,7 +39,7 @@ pub struct TraceError {
 /// A request's place in a trace, as W3C's `traceparent` says it: version 00, ids, and whether the trace is sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The trace.
+    /// Id of the trace; never 0.
     pub trace: u128,
     /// The caller's span.
     pub span: u64,
@@ -77,10 +77,10 @@ impl fmt::Display for TraceContext {
     }
 }
 
-/// The ids of a span.
+/// Which span of which trace it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SpanIds {
-    /// Its trace.
+    /// Id of the trace.
     pub trace: u128,
     /// Itself.
     pub span: u64,
@@ -89,7 +89,7 @@ pub struct SpanIds {
 /// A span that is over.
 #[derive(Clone, Debug)]
 pub struct FinishedSpan {
-    /// Its ids.
+    /// Its own ids.
     pub ids: SpanIds,
     /// The span above it; none if it is the first of its trace.
     pub parent: Option<u64>,
@@ -117,7 +117,7 @@ struct Underway {
 }
 
 impl Underway {
-    /// Whether there is room for one more. The processor's own queue has as much, and says to nobody what it loses.
+    /// Whether there is room for one more. The processor's own queue has as much, but does not report what it loses.
     fn takes_one_more(&self) -> bool {
         let takes = self.waiting.fetch_add(1, Ordering::Relaxed) < SPANS_WAITING_MAX;
         if !takes {

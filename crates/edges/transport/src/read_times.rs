@@ -46,7 +46,7 @@ pub struct ReadCounts {
     pub times: DurationCounts,
     /// Inputs that came this way.
     pub inputs: u64,
-    /// Their bytes.
+    /// Bytes of these inputs.
     pub bytes: u64,
 }
 
@@ -89,7 +89,7 @@ impl ReadTimes {
 /// One frontend, as a backend reaches it now.
 #[derive(Clone, Copy, Debug)]
 pub struct PairReading {
-    /// The frontend.
+    /// The frontend whose inputs are read.
     pub frontend: FrontendId,
     /// What the two have agreed on.
     pub way: Way,

@@ -54,7 +54,7 @@ impl Architecture {
         Self::all().into_iter().find(|architecture| architecture.name() == name)
     }
 
-    /// Its name.
+    /// The name that [`by_name`](Self::by_name) takes.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

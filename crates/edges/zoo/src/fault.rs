@@ -79,7 +79,7 @@ impl Fault {
     pub const ALL: [Self; 5] =
         [Self::IndexOutOfRange, Self::ReshapeMismatch, Self::OutputTooLong, Self::NotANumber, Self::OutOfMemory];
 
-    /// The model.
+    /// A model that loads, and fails in this way when it runs.
     #[must_use]
     pub fn build(self) -> OnnxModel {
         let mut g = Graph::new("fault", 1);

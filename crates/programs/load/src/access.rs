@@ -37,7 +37,7 @@ impl Access {
         if self.authority.is_some() { "https" } else { "http" }
     }
 
-    /// Refuses to send a key readable over a network, where `addr` may be whoever registered as a frontend.
+    /// Refuses to send a key readable over a network, where `addr` may be any process that registered as a frontend.
     ///
     /// # Errors
     /// If that would happen, with what to do instead.

@@ -26,7 +26,7 @@ pub trait InputSet: Send + Sync + fmt::Debug {
 /// The inputs of one request.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Items in it.
+    /// Items of the request, at least one.
     pub items: u32,
     /// Description and bytes of each input, in the model's order.
     pub inputs: Vec<(TensorSpec, Bytes)>,

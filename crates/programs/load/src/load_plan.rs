@@ -29,7 +29,7 @@ pub struct LoadPlan {
     pub grace: Duration,
     /// How late the generator itself may be.
     pub lag: LagLimits,
-    /// The models.
+    /// What is sent to each model.
     pub models: Vec<ModelLoad>,
 }
 
@@ -94,9 +94,9 @@ impl Default for LagLimits {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{key} = {value}: expected {expected}")]
 pub struct PlanError {
-    /// The key.
+    /// Key of the plan that is wrong.
     pub key: String,
-    /// Its value.
+    /// What it has, as text.
     pub value: String,
     /// The expected value.
     pub expected: &'static str,

@@ -18,7 +18,7 @@ pub trait Target: Send + Sync + 'static {
     }
 }
 
-/// One request.
+/// What is sent to a server once, at a time that the plan sets.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// Number of the request in the run, from 0; unique over all models.
@@ -59,10 +59,10 @@ pub struct Answer {
     pub batch: Option<u32>,
 }
 
-/// One output.
+/// A tensor in the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputTensor {
-    /// Its name.
+    /// Its name in the model's signature.
     pub name: String,
     /// Its bytes, little-endian, all items.
     pub data: Bytes,

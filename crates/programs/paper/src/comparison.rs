@@ -4,12 +4,12 @@ use serde::Serialize;
 
 use crate::plot::{Axis, Bar, Bars, Draw, Figure, Lines, Panel, Series, Style, escaped};
 
-/// One run.
+/// What came of the load under one policy on so many GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedRun {
     /// The policy as it is written.
     pub policy: String,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u32,
     /// Requests that arrived.
     pub offered: u64,
@@ -30,7 +30,7 @@ pub struct ComparedRun {
 /// One model of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedModel {
-    /// Its name.
+    /// Name of the model in the recorded load.
     pub name: String,
     /// Requests that arrived.
     pub offered: u64,

@@ -6,7 +6,7 @@ use crate::experiments as e;
 use crate::lab::Lab;
 use crate::report::Report;
 
-/// A paper.
+/// Whose tables and figures are reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paper {
     /// The Symphony paper.
@@ -41,13 +41,13 @@ impl Paper {
 pub struct Experiment {
     /// Its name on the command line.
     pub name: &'static str,
-    /// Its paper.
+    /// The paper that has it.
     pub paper: Paper,
     /// Its name in the paper.
     pub figure: &'static str,
     /// What it shows, in one line.
     pub what: &'static str,
-    /// Runs it.
+    /// Simulates or computes it, and reports.
     pub run: fn(&Lab<'_>) -> Result<Report>,
 }
 

@@ -11,9 +11,9 @@ use crate::report::{Comparison, Reading, Report, Table};
 
 /// A report and its experiment.
 pub struct Outcome {
-    /// The experiment.
+    /// What was run.
     pub experiment: &'static Experiment,
-    /// Its report.
+    /// What came of it, beside the paper's numbers.
     pub report: Report,
 }
 
@@ -178,7 +178,6 @@ fn section(paper: Paper, outcomes: &[Outcome]) -> Option<String> {
     Some(text)
 }
 
-/// The section of a paper in an index.
 fn section_of(index: &str, paper: Paper) -> Option<&str> {
     let begin = index.find(&format!("\n## {}\n", paper.title()))?;
     let end = index[begin + 1..].find("\n## ").map_or(index.len(), |at| begin + 1 + at);

@@ -5,7 +5,6 @@ use symphony_scheduler::{ClusterFacts, PolicyRegistry};
 
 use crate::plot::{Marker, Style};
 
-/// A system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct System {
     /// Its name in CSV files.

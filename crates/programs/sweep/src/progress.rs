@@ -19,14 +19,14 @@ pub enum Progress<'a> {
     },
     /// A search.
     Found {
-        /// Its scenario.
+        /// The scenario whose goodput was sought.
         scenario: &'a Scenario,
         /// In requests per second.
         goodput_rps: f64,
     },
     /// A run.
     Ran {
-        /// Its scenario.
+        /// The scenario that was simulated.
         scenario: &'a Scenario,
         /// Requests simulated.
         requests: u64,

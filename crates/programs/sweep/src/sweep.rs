@@ -12,9 +12,9 @@ use crate::progress::Progress;
 /// A run to simulate.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
-    /// Its scenario.
+    /// What is simulated, its own seeds and rate aside.
     pub scenario: &'a Scenario,
-    /// Its seed.
+    /// Everything random in the run is drawn from it.
     pub seed: u64,
     /// Its total rate in requests per second.
     pub rate_rps: f64,

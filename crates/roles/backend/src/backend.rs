@@ -73,7 +73,7 @@ async fn only_a_restart_helps(
     }
 }
 
-/// Resolves once the cluster has known this boot of the backend and no longer does: nobody would send it a plan. It
+/// Resolves once the cluster has known this boot of the backend and no longer does: no leader would send it a plan. It
 /// stays beside another process that lives under its name: the two would end each other by turns.
 async fn is_forgotten(mut view: ViewReceiver, identity: &BackendIdentity) {
     // A view may be older than the registration.

@@ -23,7 +23,7 @@ const RUN_WITHIN_PROFILES: u32 = 10;
 /// The first batches of a model on a busy machine take longer than any profile.
 const RUN_WITHIN_MIN: Duration = Duration::from_secs(10);
 
-/// An emulated GPU.
+/// How a GPU without hardware runs batches and loads models.
 #[derive(Clone, Debug)]
 pub struct EmulatedGpu {
     /// Its speed relative to the profiles.
@@ -221,7 +221,6 @@ impl Engine {
 }
 
 impl OnnxEngine {
-    /// Path and options of a model.
     pub(crate) fn options(&self, spec: &ModelSpec, latency: &LatencyProfile) -> Result<(PathBuf, OnnxOptions), String> {
         let Some(path) = spec.source.onnx_path() else {
             return Err("the model is emulated, this backend runs ONNX files; load it on another one".into());

@@ -12,7 +12,6 @@ pub(crate) struct LoadMeter {
     looked_at: Option<Instant>,
 }
 
-/// A running load.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunningLoad {
     charged_before: Duration,

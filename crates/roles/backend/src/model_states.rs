@@ -6,7 +6,6 @@ use std::sync::{Mutex, PoisonError};
 use symphony_executor::MemoryUse;
 use symphony_types::{CutDigest, ModelId};
 
-/// The state of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModelState {
     Loading,

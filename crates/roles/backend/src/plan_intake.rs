@@ -30,13 +30,13 @@ use crate::unresponsive_frontends::{FrontendBoot, UnresponsiveFrontends};
 /// A backend's identity after registration.
 #[derive(Clone, Debug)]
 pub struct BackendIdentity {
-    /// Its id.
+    /// The id that the control group has given it.
     pub backend: BackendId,
-    /// Its boot id.
+    /// The boot under which it is registered.
     pub boot: BootId,
     /// Its sub-cluster.
     pub subcluster: SubclusterId,
-    /// Its GPUs.
+    /// Ids that the control group has given its GPUs, in the order of its offer.
     pub gpus: Vec<GpuId>,
     /// Log index of its registration: the first promise of its GPUs.
     pub token: Token,
@@ -58,7 +58,6 @@ pub(crate) enum IntakeEvent {
 /// The trunk of a model that shares it, and what parts of a batch's time the trunk and the suffix take at most.
 type Hosted = (CutDigest, PartShares);
 
-/// A waiting seal, and its connection.
 type WaitingSeal = (Connection, SubclusterId, Vec<(GpuId, Token)>);
 
 /// How long a seal may be delayed because a frontend does not answer, after this backend was cut off: less than a
@@ -342,7 +341,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
     }
 
     /// A model runs through a shared trunk from here on, or whole; leaders are told. Before level 3 there is nothing to
-    /// tell, and nobody who could read it.
+    /// tell, and no leader that could read it.
     fn set_hosted(&mut self, model: ModelId, now: Option<Hosted>) {
         let before = match now {
             Some(now) => self.hosted.insert(model, now),

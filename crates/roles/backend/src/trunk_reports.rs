@@ -103,7 +103,7 @@ impl Findings {
     }
 }
 
-/// Aborts the batches of an answer that nobody waits for any more, when it is dropped.
+/// Aborts, when dropped, the batches of an answer that is no longer awaited.
 #[derive(Default)]
 struct WaitedFor(Stop);
 
@@ -132,7 +132,7 @@ impl TrunkReports {
         let mut findings = Findings { identity: self.identity.clone(), models: BTreeMap::new() };
         loop {
             let view = Arc::clone(&self.view.borrow_and_update());
-            // Below that level nobody could be told.
+            // Below that level it could not be reported.
             if view.level >= Level::WITH_FAMILIES {
                 findings.due_reports(&view).into_iter().for_each(|(model, cuts)| self.report(model, &cuts));
                 if let Some((model, spec, question)) = findings.next(&view) {
@@ -151,7 +151,7 @@ impl TrunkReports {
     }
 
     /// Answers a question on a thread that may block, alone among loads. Without cuts if there was nothing to find. A
-    /// model that does not end, or an answer that nobody waits for, does not keep others from being loaded.
+    /// model that does not end, or an answer that is no longer awaited, does not keep others from being loaded.
     fn answer(
         &self,
         spec: &ModelSpec,

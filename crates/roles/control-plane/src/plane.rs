@@ -46,7 +46,7 @@ const DRAIN_WITHIN: Duration = Duration::from_millis(500);
 pub struct Listeners {
     /// For Raft and `symphony.v1.Control`.
     pub control: symphony_net::sockets::Listener,
-    /// For heartbeats.
+    /// For heartbeats, which come to the Raft leader.
     pub heartbeat: HeartbeatListener,
 }
 

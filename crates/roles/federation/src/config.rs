@@ -37,7 +37,7 @@ impl FederationConfig {
 /// A cluster of the federation.
 #[derive(Clone, Debug)]
 pub struct ClusterAccess {
-    /// Its name.
+    /// The name by which the federation's group knows it.
     pub name: String,
     /// Its control addresses.
     pub addrs: Vec<String>,

@@ -23,7 +23,6 @@ pub(crate) const CALLS_END_WITHIN: Duration = Duration::from_secs(5);
 /// How long loading may take.
 const LOADS_WITHIN: Duration = Duration::from_secs(600);
 
-/// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// A command for the group.

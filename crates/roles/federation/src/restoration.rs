@@ -17,7 +17,7 @@ pub enum RestoreError {
     State {
         /// The release that took the backup.
         release: String,
-        /// The state's error.
+        /// Why its bytes are no state.
         source: symphony_federation_state::RestoreError,
     },
     /// The state with which the new group would begin breaks an invariant.

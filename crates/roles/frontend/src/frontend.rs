@@ -53,7 +53,7 @@ pub enum StartError {
     /// The cluster does not answer or refuses.
     #[error("cannot register frontend `{name}`: {source}")]
     Register {
-        /// Its name.
+        /// The configured name.
         name: String,
         /// Why.
         source: ControlError,
@@ -101,7 +101,7 @@ impl Frontend {
     }
 
     /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters
-    /// are joined in the background: one that is away when the frontend starts keeps nobody from the others.
+    /// are joined in the background: one that is away when the frontend starts does not delay the others.
     ///
     /// # Errors
     /// If shared memory is required and there is none.
@@ -210,7 +210,7 @@ impl Frontend {
     #[must_use]
     pub fn history_json(&self, model: Option<&str>) -> serde_json::Value {
         let mut told = self.inner.statistics.history_json(model);
-        // Whoever asks shall see that it is this process that answers.
+        // Callers see which process answers.
         told["boot"] = self.inner.boot.get().into();
         told
     }

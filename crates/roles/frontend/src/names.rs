@@ -57,7 +57,7 @@ pub const MODEL_SLO: MetricName = MetricName {
     labels: &["model", "subcluster"],
 };
 
-/// Lines that nobody could read.
+/// Lines of the access log that were lost because standard output was too slow.
 pub const ACCESS_LINES_LOST: MetricName = MetricName {
     name: "symphony_frontend_access_lines_lost_total",
     help: "Lines of the access log that were lost because standard output does not take them as fast as they come",
@@ -210,7 +210,7 @@ pub const PICTURES_DECODED: MetricName = MetricName {
     labels: &[],
 };
 
-/// Items by tenant.
+/// What a tenant has used of its quota of items.
 pub const TENANT_ITEMS: MetricName = MetricName {
     name: "symphony_frontend_tenant_items_total",
     help: "Items of requests that were let in, by tenant",

@@ -72,7 +72,7 @@ pub struct LeadStatus {
     pub durations: Vec<WorkerDurations>,
     /// The error of predicted execution times.
     pub execution_errors: ErrorCounts,
-    /// Its pressure.
+    /// How much of the requests has to be shed.
     pub pressure: Pressure,
     /// Quarantined GPUs.
     pub quarantined: usize,
@@ -87,9 +87,9 @@ pub struct SubclusterLoad {
     pub subcluster: SubclusterId,
     /// The token under which it is led; counts restart with each token.
     pub token: Token,
-    /// By model.
+    /// What was counted of each model.
     pub models: BTreeMap<ModelId, ModelLoad>,
-    /// By GPU.
+    /// What was counted of each GPU.
     pub gpus: BTreeMap<GpuId, GpuLoad>,
     /// GPU time that all requests would have taken in deferred batches, however early their batches really started.
     pub demand: Nanos,

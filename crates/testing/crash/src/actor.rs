@@ -24,7 +24,7 @@ const BATCH_MAX: u64 = 6;
 pub struct Actor {
     /// The replica's directory.
     pub dir: PathBuf,
-    /// Its engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// What the commands are made of; the same for all actors on a disk.
     pub world: u64,

@@ -37,7 +37,6 @@ pub(crate) fn log_to(command: &mut Command, log: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A running actor.
 #[derive(Debug)]
 pub(crate) struct RunningActor {
     child: Child,

@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_consensus::StateMachine;
 use symphony_consensus::storage::LogPosition;
 
-/// The one command that may stand at `place`: whoever reads another has been served damage.
+/// The one command that may stand at `place`: a reader that gets another has been served damage.
 pub(crate) fn command(seed: u64, place: LogPosition) -> Vec<u8> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ place.term.rotate_left(40) ^ place.index.rotate_left(8));
     let length = match random.random_range(0..100) {

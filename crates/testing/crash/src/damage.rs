@@ -27,7 +27,7 @@ const PAGE_BYTES: usize = 4096;
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Damage {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many damages, one at a time.
     pub cycles: u64,

@@ -34,7 +34,7 @@ const STUCK_AFTER: Duration = Duration::from_secs(120);
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Faults {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many faults.
     pub cycles: u64,

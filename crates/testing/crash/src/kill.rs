@@ -22,7 +22,7 @@ const RUN_MS: std::ops::Range<u64> = 5..400;
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct KillLoop {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many kills.
     pub cycles: u64,

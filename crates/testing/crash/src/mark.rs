@@ -58,7 +58,7 @@ pub(crate) enum Mark {
     Snapshot { op: u64, index: u64, hash: u64 },
     /// It is durable.
     Acked { op: u64 },
-    /// It failed.
+    /// It was refused or failed, for this reason; it may be on disk all the same.
     Failed { op: u64, reason: String },
     /// The actor is through.
     End,
@@ -70,7 +70,7 @@ impl Mark {
         use std::io::Write as _;
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
-        // Whoever listened may be gone; the actor is killed then anyway.
+        // The listener may be gone; the actor is killed then anyway.
         let _ = std::io::stdout().lock().write_all(&line);
     }
 

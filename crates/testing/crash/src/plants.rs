@@ -16,7 +16,7 @@ const CYCLES_MAX: u64 = 2_000;
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Plants {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// Everything follows from it.
     pub seed: u64,

@@ -59,7 +59,7 @@ impl Verifier {
 impl Drop for Verifier {
     fn drop(&mut self) {
         if let Some((mut child, asked, _)) = self.process.take() {
-            // It ends when nobody asks any more.
+            // It ends when no one asks any more.
             drop(asked);
             let _ = child.wait();
         }
@@ -119,7 +119,7 @@ impl<T: Send + 'static> Pool<T> {
     pub(crate) fn finish(mut self) -> Vec<(T, Result<Mark>)> {
         self.jobs = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has not answered; whoever counts answers sees it.
+            // A thread that panicked has not answered; the count of answers shows it.
             let _ = thread.join();
         }
         self.answers.try_iter().collect()

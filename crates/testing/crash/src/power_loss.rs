@@ -31,7 +31,7 @@ const OPERATIONS: u64 = 60;
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct PowerLoss {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many power cuts.
     pub cycles: u64,

@@ -23,7 +23,7 @@ pub struct Replica {
     pub addresses: BTreeMap<u64, SocketAddr>,
     /// Its directory.
     pub dir: PathBuf,
-    /// Its engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How long a write may take before the replica stops leading.
     pub disk_stall: Duration,
@@ -48,7 +48,7 @@ fn say(news: &News) {
     use std::io::Write as _;
     let mut line = serde_json::to_vec(news).unwrap_or_default();
     line.push(b'\n');
-    // Whoever listened may be gone; the replica is killed then anyway.
+    // The listener may be gone; the replica is killed then anyway.
     let _ = std::io::stdout().lock().write_all(&line);
 }
 
@@ -103,7 +103,7 @@ async fn propose(group: ControlGroup) {
     loop {
         match group.propose(b"one more".to_vec()).await {
             Ok(_) => say(&News::Committed { at_ns: now_ns() }),
-            // Not the leader, or for the moment nobody.
+            // It is not the leader, or there is none for the moment.
             Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
         }
     }

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Lost {
     /// What was lost: vote, entry, snapshot, purge, order, open, record.
     pub what: &'static str,
-    /// How.
+    /// What was expected, and what was found.
     pub how: String,
 }
 

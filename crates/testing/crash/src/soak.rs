@@ -27,7 +27,7 @@ const FLOOR_BYTES: u64 = 32 << 20;
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Soak {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many entries.
     pub entries: u64,

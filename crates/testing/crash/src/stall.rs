@@ -1,4 +1,4 @@
-//! The disk of the leader hangs: somebody else has to lead, though nobody has died.
+//! The disk of the leader hangs: another replica has to lead, although none has died.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ const AFTERWARDS: Duration = Duration::from_millis(1_000);
 /// What to do.
 #[derive(Debug, Clone)]
 pub struct Stall {
-    /// With which engine.
+    /// The engine that keeps the log.
     pub engine: Engine,
     /// How many stalls.
     pub cycles: u64,
@@ -61,7 +61,7 @@ struct Group {
 }
 
 impl Stall {
-    /// Lets the disk of whoever leads hang, so often.
+    /// Lets the disk of the leader hang, so often.
     ///
     /// # Errors
     /// The suite itself fails, or the group never gets a leader.
@@ -73,7 +73,7 @@ impl Stall {
         for cycle in 0..self.cycles {
             let leader = group.wait("a leader that commits", |group| group.committing_leader())?;
             group.listen(WARM_UP)?;
-            // Whoever leads now: it may have changed by itself meanwhile.
+            // The leader may have changed by itself meanwhile.
             let leader = group.committing_leader().unwrap_or(leader);
             let process = group.processes.get_mut(&leader).context("the leader is one of ours")?;
             let began_ns = now_ns();

@@ -14,21 +14,21 @@ use crate::specification::Specification;
 pub enum Call {
     /// Serve a model.
     Load {
-        /// Its name.
+        /// The name under which it is loaded.
         name: String,
         /// A digest of the rest of its specification: another one under the same name is refused.
         spec: u64,
     },
     /// Serve it no longer.
     Unload {
-        /// Its name.
+        /// The name under which it was loaded.
         name: String,
     },
     /// A backend or a frontend registers.
     Register {
         /// Its name, told apart by kind.
         name: String,
-        /// Its boot.
+        /// The boot that registers; boots are compared for equality only.
         boot: u64,
     },
     /// Read everything.
@@ -56,7 +56,7 @@ pub enum Answer {
     NotLoaded,
     /// The process is registered.
     Registered {
-        /// Its id.
+        /// The id that it has been given.
         id: u64,
         /// Log index of its binding; 0 for a frontend, which has none.
         token: u64,
@@ -66,7 +66,7 @@ pub enum Answer {
     /// Refused for a reason that says nothing about the state kept here (limits, memory, malformed): nothing has
     /// changed.
     Refused,
-    /// The state.
+    /// What a read showed.
     State(State),
 }
 
@@ -92,7 +92,7 @@ pub enum Key {
     Model(String),
     /// A registered process, by name.
     Process(String),
-    /// The epoch.
+    /// The version of the plan.
     Epoch,
     /// The log index.
     Index,
@@ -104,7 +104,7 @@ pub enum Part {
     /// Nothing was ever here.
     #[default]
     Empty,
-    /// A model that is served. Ids are none as long as nobody has been told.
+    /// A model that is served. Ids are none until an answer has told them.
     Model {
         /// Its id.
         model: Option<u64>,
@@ -118,11 +118,11 @@ pub enum Part {
         /// The largest id that it is known to have had.
         former: u64,
     },
-    /// A process.
+    /// A process that has registered.
     Process {
-        /// Its id.
+        /// The id that it has been given.
         id: Option<u64>,
-        /// Its boot.
+        /// The boot that registered last.
         boot: u64,
         /// The boot before.
         previous: Option<u64>,
@@ -164,7 +164,7 @@ impl Specification for Admin {
                 let processes = names.into_iter().map(|name| Key::Process(name.clone()));
                 models.chain(processes).chain([Key::Epoch, Key::Index]).collect()
             }
-            // A read that nobody saw the answer of changes nothing.
+            // A read whose answer was not seen changes nothing.
             (Call::Read, _) => Vec::new(),
         }
     }

@@ -100,8 +100,8 @@ struct Event {
 
 impl<'a, S: Specification> Search<'a, S> {
     fn new(key: &'a S::Key, operations: &'a [Operation<S::Call, S::Answer>], places: &[usize]) -> Self {
-        // Calls before returns of the same instant: then the two overlap, which is the reading that accuses nobody
-        // wrongly.
+        // Calls before returns of the same instant: then the two overlap, which is the reading without false
+        // accusations.
         let mut timed = Vec::with_capacity(2 * places.len());
         for (number, &place) in places.iter().enumerate() {
             timed.push((operations[place].called_at, false, number, place));

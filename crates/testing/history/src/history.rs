@@ -3,7 +3,7 @@
 /// How an operation ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<A> {
-    /// It was answered.
+    /// Its answer came.
     Answered {
         /// When, in nanoseconds of the recorder's clock.
         at: u64,
@@ -15,11 +15,11 @@ pub enum End<A> {
         /// When that was known.
         at: u64,
     },
-    /// Nobody knows whether, or when, it had its effect.
+    /// It is not known whether, or when, it had its effect.
     Unknown,
 }
 
-/// One operation.
+/// What one process asked for, from the call to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<C, A> {
     /// Who asked; somebody asks one thing at a time.
@@ -77,7 +77,7 @@ impl<C, A> History<C, A> {
         Ok(Self { operations })
     }
 
-    /// The operations.
+    /// All operations, in the order of their calls.
     #[must_use]
     pub fn operations(&self) -> &[Operation<C, A>] {
         &self.operations

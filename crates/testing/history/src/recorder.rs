@@ -11,7 +11,7 @@ use crate::history::{End, History, HistoryError, Operation};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OperationId(u64);
 
-/// Takes down calls and ends from many tasks and threads. An operation that is never ended, because whoever asked was
+/// Takes down calls and ends from many tasks and threads. An operation that is never ended, because its task was
 /// cancelled or killed, has an unknown end.
 ///
 /// The clock is read under the recorder's lock for ends and before it for calls, so that what is written down is at
@@ -53,7 +53,7 @@ impl<C: Clone, A: Clone> Recorder<C, A> {
         self.end(operation, |at| End::Failed { at });
     }
 
-    /// Nobody knows. The same as saying nothing; to be said where an error leaves it open.
+    /// Unknown: the same as saying nothing; to be said where an error leaves it open.
     pub fn unknown(&self, operation: OperationId) {
         self.end(operation, |_| End::Unknown);
     }

@@ -122,7 +122,7 @@ fn an_unknown_end_may_be_any_and_at_any_time() {
         (7, 8, Call::Read, state(2, 1, Some(1), None)),
         (9, 10, Call::Read, state(3, 1, Some(1), None)),
     ]);
-    // An unload nobody heard back from.
+    // An unload without an answer.
     good(vec![(0, 1, load(7), loaded(1, 1)), (2, 0, unload(), None), (3, 4, load(7), loaded(2, 3))]);
 }
 

@@ -2,7 +2,7 @@
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Which clock.
+/// The clocks that can be bent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
     /// The wall clock.

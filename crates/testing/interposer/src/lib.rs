@@ -55,7 +55,7 @@ impl Recording {
     }
 }
 
-/// Makes syncs of a process do nothing and succeed: for checks of files that nobody needs afterwards.
+/// Makes syncs of a process do nothing and succeed: for checks of files that are not needed afterwards.
 pub fn skip_syncs(command: &mut Command) {
     command.env("LD_PRELOAD", library()).env("SYMPHONY_INTERPOSER_SKIP_SYNC", "1");
 }

@@ -7,7 +7,7 @@ use crate::bytes::{u32_at, u64_at};
 const MAGIC: u32 = 0x4452_4f43;
 const HEADER_BYTES: usize = 32;
 
-/// One change.
+/// What a process did to its disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<'a> {
     /// A file came into being.

@@ -69,7 +69,7 @@ pub enum Fault {
     },
 }
 
-/// One rule.
+/// Which operations on which files fail, how, and how often.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// About these operations,

@@ -13,7 +13,7 @@ const CHROMIUM: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "g
 pub struct Browser {
     /// Python with playwright, which drives it.
     pub python: PathBuf,
-    /// Chromium.
+    /// Path of the Chromium that is driven.
     pub chromium: PathBuf,
 }
 

@@ -20,7 +20,7 @@ const LOG_TAIL_BYTES: u64 = 4096;
 pub struct ChildSpec {
     /// Its name in messages and of its log files.
     pub name: String,
-    /// The program.
+    /// Path of the executable.
     pub program: PathBuf,
     /// Its arguments.
     pub args: Vec<String>,
@@ -84,7 +84,7 @@ impl ChildSpec {
 }
 
 impl Child {
-    /// Its name.
+    /// Its name in messages and of its log files.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.spec.name
@@ -125,7 +125,7 @@ impl Child {
         kill(pid, signal).with_context(|| format!("cannot send {signal} to {}", self.spec.name))
     }
 
-    /// Stops it where it stands (SIGSTOP): its connections stay, and nobody answers on them.
+    /// Stops it where it stands (SIGSTOP): its connections stay, but without answers.
     ///
     /// # Errors
     /// If it has ended.

@@ -35,7 +35,7 @@ impl Workspace {
         &self.path
     }
 
-    /// A path in it.
+    /// The path of a file in the directory, which need not exist.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)

@@ -55,7 +55,7 @@ impl Desk {
     /// A leader hears of requests from now on, beginning with all of its sub-cluster.
     pub(super) fn linked(&self, subcluster: SubclusterId, token: Token, link: LinkSender<ToLeader>) {
         let again = ToLeader::Redrive { token, requests: self.unanswered(subcluster), last: true };
-        // A link that has ended is noticed by whoever reads it.
+        // A link that has ended is noticed by the task that reads it.
         let _ = link.send(again);
         self.links.borrow_mut().insert(subcluster, (token, link));
     }

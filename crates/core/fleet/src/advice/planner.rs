@@ -147,7 +147,7 @@ impl FleetPlanner {
                 }
             }
         }
-        // Whatever the autoscaler would do by itself, nobody has seen whether the budget has it.
+        // Whatever the autoscaler would do by itself, it was not checked against the budget.
         let Some((plan, ..)) = &self.plan else { return scaler.toward(now, window, &there(window), &finding) };
         let advice = scaler.toward(now, window, &plan.step(window), &finding);
         if advice.changes() { Advice { reason: plan.reason, ..advice } } else { advice }

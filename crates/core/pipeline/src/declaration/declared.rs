@@ -28,16 +28,16 @@ pub struct PipelineDeclaration {
     pub inputs: Vec<PipelineInput>,
     /// What they get.
     pub outputs: Vec<PipelineOutput>,
-    /// The stages.
+    /// What it computes, one model each.
     pub stages: Vec<DeclaredStage>,
     /// Edges that do more than carry a whole result to the next stage.
     pub edges: Vec<DeclaredEdge>,
 }
 
-/// An input of a pipeline.
+/// One tensor or picture that clients send.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct PipelineInput {
-    /// Its name.
+    /// Its name, as clients send it and stages take it.
     pub name: String,
     /// What it is.
     pub data: InputData,
@@ -48,16 +48,16 @@ pub struct PipelineInput {
 pub enum InputData {
     /// An encoded picture (`BYTES`), which the image transform of each stage that takes it makes a tensor of.
     Picture,
-    /// A tensor.
+    /// A tensor, sent as models get it.
     Tensor {
         /// Type of its elements.
         data_type: DataType,
-        /// Shape of an item.
+        /// Shape of an item, without the dimension of items.
         item_shape: Vec<u32>,
     },
 }
 
-/// An output of a pipeline.
+/// One tensor that clients get.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct PipelineOutput {
     /// Name, type, and the shape that its stage gives one stage request.
@@ -67,7 +67,7 @@ pub struct PipelineOutput {
     pub any_rows: bool,
 }
 
-/// A stage.
+/// One model of the pipeline, with what it takes and gives.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredStage {
     /// Its name in the pipeline.
@@ -160,7 +160,7 @@ impl PipelineDeclaration {
         VersionedName { name: &self.name, version: self.version }
     }
 
-    /// The stage of that name.
+    /// Index of a stage in [`stages`](Self::stages), by its name.
     #[must_use]
     pub fn stage(&self, name: &str) -> Option<usize> {
         self.stages.iter().position(|stage| stage.name == name)

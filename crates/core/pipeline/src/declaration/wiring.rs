@@ -15,7 +15,7 @@ use crate::refused::Refused;
 pub enum Source {
     /// The client: an input of the pipeline, by its index.
     Client(usize),
-    /// A stage.
+    /// A stage before it.
     Stage {
         /// Its index.
         stage: usize,
@@ -46,7 +46,7 @@ pub struct StageWiring {
     pub any_rows: bool,
 }
 
-/// An edge.
+/// What leads from one stage to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WiredEdge {
     /// The stage whose results it carries, by its index.

@@ -93,7 +93,7 @@ pub enum Event<'a> {
 pub enum Action {
     /// Ask a stage.
     Ask(Ask),
-    /// Take back a stage request whose result nobody needs any more.
+    /// Take back a stage request whose result is not needed any more.
     Withdraw(AskId),
     /// The request has its outcome; nothing follows.
     End {

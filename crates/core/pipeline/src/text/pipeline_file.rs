@@ -40,7 +40,7 @@ pub enum PipelineError {
 /// A pipeline and the load that its budget is split for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineFile {
-    /// The pipeline.
+    /// The pipeline, checked.
     pub pipeline: Pipeline,
     /// Requests per second.
     pub rate_rps: f64,

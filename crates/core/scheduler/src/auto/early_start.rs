@@ -38,7 +38,7 @@ impl EarlyStart {
         if millionths > Self::ONE { Self::AT_ONCE } else { Self(millionths) }
     }
 
-    /// In millionths.
+    /// The share in millionths, 0 to 10⁶.
     #[must_use]
     pub const fn millionths(self) -> u32 {
         self.0

@@ -17,7 +17,7 @@ pub enum PolicyFault {
     /// Its code panicked.
     #[error("policy `{policy}` panicked at input `{input}`: {message}")]
     Panicked {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
         /// The kind of input.
         input: &'static str,
@@ -30,7 +30,7 @@ pub enum PolicyFault {
          `{input}`"
     )]
     TooManyOrders {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
         /// The kind of input.
         input: &'static str,
@@ -38,7 +38,7 @@ pub enum PolicyFault {
     /// An order breaks an invariant.
     #[error("policy `{policy}` broke {violation}")]
     Violated {
-        /// The policy.
+        /// Name of the policy.
         policy: String,
         /// The invariant and the values.
         violation: Violation,
@@ -64,7 +64,7 @@ impl GuardedPolicy {
         Self { name: name.into(), policy: Ok(policy) }
     }
 
-    /// Its name.
+    /// The name that it was given for messages.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -78,7 +78,7 @@ impl GuardedPolicy {
     pub fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) -> Result<(), PolicyFault> {
         let policy = self.policy.as_mut().map_err(|fault| fault.clone())?;
         let kind = input.label();
-        // A policy that unwound is dropped below, so that nobody sees it half changed.
+        // A policy that unwound is dropped below, so that its half-changed state is never seen.
         let ended = catch_unwind(AssertUnwindSafe(|| policy.step(now, input, out)));
         let too_many = out.list.len().max(out.planned.len()) > CLUSTER_ORDERS_MAX;
         let fault = match ended {

@@ -47,7 +47,7 @@ impl ClusterActions {
         Some(plan)
     }
 
-    /// Drops a request.
+    /// Ends a request without a result, for this reason.
     pub fn give_up(&mut self, model: u32, request: Request, reason: DropReason) {
         self.push(ClusterAction::Drop { model, request, reason, cause: None });
     }

@@ -32,7 +32,7 @@ pub enum RegistryError {
     /// Its name is not known.
     #[error("no policy is named `{name}`; this program has {known}")]
     Unknown {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// The names that are.
         known: String,

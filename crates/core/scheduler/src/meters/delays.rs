@@ -33,12 +33,12 @@ pub struct DataDelay {
 /// Where a delay comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DelaySource {
-    /// Configured.
+    /// Given by configuration: its `max` is never lowered.
     #[default]
     Configured,
     /// A default, before the first measurement.
     Assumed,
-    /// Measured.
+    /// From delays that backends have measured.
     Measured,
 }
 

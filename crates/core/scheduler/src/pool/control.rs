@@ -354,7 +354,7 @@ mod tests {
 
     #[test]
     fn what_some_cannot_shed_the_others_bear() {
-        // Half of the requests are worth a tenth, and 0.7 of all are lost; but nobody sheds more than 0.95.
+        // Half of the requests are worth a tenth, and 0.7 of all are lost; but no model sheds more than 0.95.
         let mut control = PoolControl::default();
         let mut pressure = Pressure::NONE;
         for tick in 1..2000 {

@@ -25,7 +25,7 @@ impl Pressure {
         if millionths > Self::MAX.0 { Self::MAX } else { Self(millionths) }
     }
 
-    /// In millionths.
+    /// The share that models of value 1 shed, in millionths; beyond 10⁶ if others have a higher value.
     #[must_use]
     pub const fn millionths(self) -> u32 {
         self.0

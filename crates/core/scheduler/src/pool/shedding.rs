@@ -26,7 +26,7 @@ pub(crate) const fn weight_class(weight: RequestValue) -> usize {
 /// its share unless its drops alone exceed it.
 ///
 /// A request of weight w counts as one of a model w times as valuable. Shares accumulate for each class of weights by
-/// itself: in one sum, whoever comes next would be shed for what others have left due.
+/// itself: in one sum, the next request would be shed for what others have left due.
 #[derive(Clone, Debug)]
 pub(crate) struct Shedding {
     value: RequestValue,

@@ -13,7 +13,7 @@ impl ClassProfiles {
         self.0[class.index()].as_ref()
     }
 
-    /// Sets the profile of a class.
+    /// Replaces the profile by which batches on GPUs of the class are planned.
     pub fn set(&mut self, class: GpuClass, profile: LatencyProfile) {
         self.0[class.index()] = Some(profile);
     }

@@ -14,7 +14,6 @@ pub(crate) struct Families {
 }
 
 impl Families {
-    /// Sets the family's profile on a class.
     pub(crate) fn set(&mut self, class: GpuClass, family: FamilyProfile) {
         self.rows = VariantRows::new(family.variants());
         self.by_class[class.index()] = Some(family);

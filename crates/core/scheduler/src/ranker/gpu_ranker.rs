@@ -251,7 +251,7 @@ impl GpuRanker {
     }
 
     /// GPUs whose predicted end has passed become idle, or overdue if their ends are reported: an overdue GPU gets no
-    /// plan until its report, since nobody knows how much longer it takes.
+    /// plan until its report, since it is unknown how much longer it takes.
     #[inline]
     fn pass_ends(&mut self, now: Time) {
         for ranks in &mut self.classes {

@@ -104,7 +104,7 @@ impl Shepherd {
             }
         } else {
             self.waiting -= self.queues[slot].clear();
-            // What runs of it runs on: nobody would own its requests.
+            // What runs of it runs on: its requests would have no owner.
             self.running
                 .iter_mut()
                 .filter(|running| running.model == slot)
@@ -285,7 +285,7 @@ impl Shepherd {
 
 impl ClusterPolicy for Shepherd {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
-        // What leaves by this input is given up by nobody.
+        // What leaves by this input is not given up here.
         if !matches!(input, ClusterInput::Cancel { .. } | ClusterInput::ModelGone(_)) {
             self.drop_expired(now, out);
         }

@@ -154,8 +154,8 @@ impl<'a> Pipelines<'a> {
         self.runs.get_mut(slot as usize).and_then(Option::as_mut)
     }
 
-    /// Steps the run that this is about. Returns it with the stage request that has ended, if any; `None` if nobody
-    /// awaits it.
+    /// Steps the run that this is about. Returns it with the stage request that has ended, if any; `None` if it is not
+    /// awaited.
     pub(crate) fn told(&mut self, now: Time, told: Told) -> Result<Option<(u32, Option<StageSpan>)>, Violation> {
         self.actions.clear();
         let (sequence, lost) = match told {

@@ -204,7 +204,7 @@ fn a_budget_that_cannot_be_split_is_refused_before_the_run() {
     assert!(matches!(preflight(&scenario(&["pipeline.0.slo_ms=20"])), Err(PreflightError::Unsplittable { .. })));
     assert!(refused(&["pipeline.0.slo_ms=24", "pipeline.0.split=even"]).contains("cannot be met"));
     assert_eq!(preflight(&scenario(&[])), Ok(()));
-    // Whoever runs it all the same learns what comes of it.
+    // Run all the same, it shows what comes of it.
     let run = run(&["pipeline.0.slo_ms=20"]);
     assert_eq!((run.pipelines[0].good, run.bad_rate), (0, 1.0));
 }

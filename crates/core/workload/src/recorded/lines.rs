@@ -11,7 +11,6 @@ pub(super) struct Rows<'a> {
     record: StringRecord,
 }
 
-/// One row.
 pub(super) struct Row<'r> {
     /// Its line in the file, from 1.
     pub(super) line: u64,

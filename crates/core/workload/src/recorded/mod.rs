@@ -26,7 +26,7 @@ pub const SOURCES_MAX: usize = 1 << 20;
 /// Functions 2019 and 2021 last 14 days.
 pub const TRACE_S_MAX: f64 = 2e6;
 
-/// One arrival.
+/// A request of a recorded trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedArrival {
     /// Time since the start of the trace.

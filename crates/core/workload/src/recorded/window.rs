@@ -14,7 +14,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// All of it.
+    /// The whole trace.
     pub const ALL: Self = Self { from: Nanos::ZERO, span: None };
 
     /// The first moment after it.

@@ -16,7 +16,6 @@ use super::pb::{self, raft_client::RaftClient};
 use crate::limits::APPENDS_UNANSWERED_MAX;
 use crate::record::Position;
 
-/// The result of an append.
 pub(crate) type AppendResult = Result<pb::RaftAppendResponse, Status>;
 
 /// Sends appends, and matches the answers.

@@ -48,7 +48,7 @@ pub enum NoCuda {
          library in backend.onnxruntime or SYMPHONY_ONNXRUNTIME"
     )]
     NoProvider {
-        /// Its version.
+        /// Version of that ONNX Runtime.
         version: String,
         /// Where it is.
         path: String,
@@ -64,7 +64,7 @@ pub enum GpuLoadError {
     /// A library that it needs is not there.
     #[error("{library} was not found; it comes with CUDA's toolkit, and has to be in LD_LIBRARY_PATH: {needed_for}")]
     NoLibrary {
-        /// The library.
+        /// Name of the library, and of its file.
         library: &'static str,
         /// What for.
         needed_for: &'static str,

@@ -61,7 +61,6 @@ impl Products {
         Ok(Self { blas, matrices })
     }
 
-    /// Enqueues a chain.
     fn enqueue(&mut self, cuda: &Cuda, chain: &Chain) -> Result<(), DeviceError> {
         for (rows, times) in chain.links() {
             let Some(place) = LINK_SIZES.iter().position(|&size| size == rows) else { continue };

@@ -37,7 +37,6 @@ pub fn cuda_provider_is_there(runtime: &Runtime) -> Result<(), NoCuda> {
     Err(NoCuda::NoProvider { version: runtime.version().to_owned(), path: runtime.path().display().to_string() })
 }
 
-/// A tensor of the model.
 #[derive(Clone, Debug)]
 struct ModelTensor {
     name: String,

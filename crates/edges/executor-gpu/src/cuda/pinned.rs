@@ -118,7 +118,7 @@ impl Block {
         let at = unsafe { result::malloc_host(bytes, sys::CU_MEMHOSTALLOC_PORTABLE) }.map_err(device_error)?;
         let at = NonNull::new(at.cast::<u8>())
             .ok_or_else(|| DeviceError::OutOfMemory("the driver gave no pinned memory".into()))?;
-        // SAFETY: the memory is `bytes` long. Whoever reads it reads something that was written.
+        // SAFETY: the memory is `bytes` long. Every later read is of bytes that were written.
         unsafe { at.as_ptr().write_bytes(0, bytes) };
         Ok(Self { at, bytes, context: Arc::clone(context) })
     }

@@ -126,7 +126,7 @@ impl Span {
 /// A device error. It ends the batch, never the process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
-    /// Out of memory.
+    /// There was no memory for what the driver names.
     #[error("out of memory on the device: {0}")]
     OutOfMemory(String),
     /// The device does not answer, or is permanently failed: the process has to be restarted.

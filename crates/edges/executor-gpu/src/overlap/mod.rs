@@ -80,7 +80,7 @@ pub enum Command {
     Record(Lane, Event),
     /// Later work of the lane waits for the event.
     Wait(Lane, Event),
-    /// The host waits for the event.
+    /// The host sleeps until the event is reached.
     HostWait(Event),
 }
 

@@ -58,7 +58,7 @@ impl<D: Device> Pipeline<D> {
         self.overlap.running()
     }
 
-    /// The device.
+    /// The device that runs its batches.
     pub const fn device(&self) -> &D {
         &self.device
     }

@@ -12,7 +12,7 @@ pub enum FamilyError {
     /// Its file cannot be read.
     #[error("model `{model}` cannot be taken apart: {problem}")]
     File {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// What is wrong.
         problem: String,
@@ -20,7 +20,7 @@ pub enum FamilyError {
     /// It cannot be read, or not be cut.
     #[error("model `{model}` cannot be taken apart: {problem}")]
     Graph {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// What is wrong.
         problem: symphony_onnx_graph::Error,
@@ -36,7 +36,7 @@ pub enum FamilyError {
     /// The family's trunk is not in it.
     #[error("model `{model}` does not begin with the trunk of the family")]
     OtherTrunk {
-        /// The model.
+        /// Name of the model.
         model: String,
     },
     /// ONNX Runtime refuses a part of it, or the whole.
@@ -45,7 +45,7 @@ pub enum FamilyError {
     /// Its suffix cannot take what the trunk gives.
     #[error("the suffix of model `{model}` takes {takes}; the trunk gives {gives}")]
     Suffix {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// What the suffix takes.
         takes: String,
@@ -55,13 +55,13 @@ pub enum FamilyError {
     /// Its suffix gives something else than the whole model.
     #[error("the suffix of model `{model}` has other outputs than the model")]
     Outputs {
-        /// The model.
+        /// Name of the model.
         model: String,
     },
     /// Its parts cannot take its place here.
     #[error("model `{model}` is not run in parts: {problem}")]
     Unfit {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// Why.
         problem: String,
@@ -69,7 +69,7 @@ pub enum FamilyError {
     /// It does not run, whole or in parts, on any of the inputs that it is compared on.
     #[error("model `{model}` cannot be compared with its parts: {problem}")]
     Incomparable {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// What the runtime says.
         problem: ExecuteError,
@@ -77,9 +77,9 @@ pub enum FamilyError {
     /// In parts it answers otherwise than whole.
     #[error("output `{output}` of model `{model}`, row {row} of {rows}, is {whole} whole and {parts} in parts")]
     Differs {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// The output.
+        /// Name of the output that differs.
         output: String,
         /// The row, from 0.
         row: u32,
@@ -106,7 +106,7 @@ pub enum FamilyRunError {
     /// A segment is of a variant that is not loaded.
     #[error("variant {variant} is not loaded")]
     NotLoaded {
-        /// The variant.
+        /// The variant that the segment names.
         variant: u32,
     },
     /// The trunk or a suffix failed.

@@ -194,7 +194,7 @@ impl ModelExecutor for FamilyMember {
         self.batch_max
     }
 
-    /// The suffix's; as it was loaded, while a batch runs through the trunk: nobody waits for that.
+    /// The suffix's; as it was loaded, while a batch runs through the trunk: no caller waits for that.
     fn memory(&self) -> Option<MemoryUse> {
         Some(self.family.try_lock().map_or(self.memory, |family| family.suffix_memory(self.variant)))
     }

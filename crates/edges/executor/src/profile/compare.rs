@@ -14,15 +14,15 @@ pub struct Comparison {
     pub slowest_ratio: f64,
     /// The least one.
     pub fastest_ratio: f64,
-    /// The largest batches.
+    /// The largest batches in items, before and now.
     pub batch_max: (u32, u32),
-    /// Static memory in bytes.
+    /// Static memory in bytes, before and now.
     pub static_memory_bytes: (u64, u64),
-    /// Dynamic memory in bytes.
+    /// Dynamic memory in bytes, before and now.
     pub dynamic_memory_bytes: (u64, u64),
 }
 
-/// Compares a profile with the one before.
+/// What has changed from the profile before to the one now.
 #[must_use]
 pub fn compare(before: &GpuProfile, now: &GpuProfile) -> Comparison {
     let batch_max = (before.latency.batch_max(), now.latency.batch_max());

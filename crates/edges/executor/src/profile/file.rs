@@ -96,7 +96,7 @@ pub enum ProfileFileError {
     Value {
         /// The file.
         path: PathBuf,
-        /// The key.
+        /// Dotted path of the key in the file.
         key: String,
         /// What is wrong and what was expected.
         problem: String,

@@ -68,7 +68,7 @@ impl Stream {
     }
 }
 
-/// The read half.
+/// The half that receives.
 #[derive(Debug)]
 pub struct ReadHalf(ReadSide);
 
@@ -78,7 +78,7 @@ enum ReadSide {
     Simulated(tokio::io::ReadHalf<Box<dyn Socket>>),
 }
 
-/// The write half.
+/// The half that sends.
 #[derive(Debug)]
 pub struct WriteHalf(WriteSide);
 

@@ -20,7 +20,7 @@ pub struct AdviceView {
     /// GPUs that deferred batches of all that was asked would have kept busy in that time; more than there are under
     /// overload. None if the lead does not measure it.
     pub demand_gpus: Option<f64>,
-    /// By kind.
+    /// The advice for each GPU kind.
     pub kinds: Vec<KindAdviceView>,
     /// GPUs that are set aside: slower than their peers, failing where these do not, or lost.
     pub slow: Vec<SlowGpuView>,
@@ -33,7 +33,7 @@ pub struct AdviceView {
 /// Which kinds are best within the budget.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetAdviceView {
-    /// The budget.
+    /// The most that the fleet may cost per hour, in the unit of the prices.
     pub budget_per_hour: f64,
     /// What was chosen; none before enough was measured.
     pub chosen: Option<FleetChoiceView>,
@@ -41,7 +41,7 @@ pub struct FleetAdviceView {
     pub refused: String,
 }
 
-/// A fleet.
+/// A choice of GPU kinds, and what it was chosen for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FleetChoiceView {
     /// What it costs per hour.
@@ -76,7 +76,7 @@ impl fmt::Display for FleetAdviceView {
 /// How many GPUs of a kind there should be.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KindAdviceView {
-    /// The kind.
+    /// Name of the kind.
     pub kind: String,
     /// The advised number.
     pub target: u32,
@@ -117,7 +117,7 @@ impl fmt::Display for SlowGpuView {
 /// What batches of a model really take.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriftView {
-    /// The model.
+    /// The model that drifts.
     pub model: ModelId,
     /// On GPUs of this kind.
     pub kind: String,

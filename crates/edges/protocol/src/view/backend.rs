@@ -7,12 +7,12 @@ use super::message::{level_to_tell, level_told};
 use crate::control as pb;
 use crate::epoch_plan_view::BackendMoveView;
 
-/// A backend.
+/// A registered backend: its boot, its duty, its GPUs.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BackendView {
-    /// Its name.
+    /// Its name, from its configuration; stable over restarts.
     pub name: String,
-    /// Its boot id.
+    /// The boot that registered last.
     pub boot: BootId,
     /// Not declared down.
     pub up: bool,
@@ -22,7 +22,7 @@ pub struct BackendView {
     pub subcluster: SubclusterId,
     /// Kind of executor.
     pub executor: String,
-    /// Its GPUs.
+    /// Its GPUs, in the order of its offer.
     pub gpus: Vec<GpuView>,
     /// Its duty: serve, cordoned or draining.
     pub duty: Duty,
@@ -34,14 +34,14 @@ pub struct BackendView {
     pub level: Option<Level>,
 }
 
-/// A GPU.
+/// A GPU as its backend offered it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuView {
-    /// Its id.
+    /// Its id, kept over restarts for a GPU of the same kind at the same position.
     pub id: GpuId,
     /// Its kind; profiles are per kind.
     pub kind: String,
-    /// Its memory in bytes.
+    /// Memory that its backend offers, in bytes; 0 if there is no limit.
     pub memory_bytes: u64,
     /// Log index of its binding to the sub-cluster.
     pub binding: Token,

@@ -14,7 +14,7 @@ use crate::control as pb;
 /// The backend for which a view is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendScope {
-    /// The backend.
+    /// The backend that asks for the view.
     pub backend: BackendId,
     /// Its sub-cluster at registration: used while a view does not contain this boot of the backend.
     pub subcluster: SubclusterId,

@@ -11,13 +11,13 @@ pub enum ViewError {
     Missing {
         /// The message.
         what: String,
-        /// Its field.
+        /// The field that is not set.
         field: &'static str,
     },
     /// A profile is not acceptable.
     #[error("model `{model}`, GPU kind `{kind}`: {source}")]
     Profile {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// The GPU kind.
         kind: String,
@@ -27,7 +27,7 @@ pub enum ViewError {
     /// What frontends are to do with its inputs and outputs has no meaning.
     #[error("model `{model}`: transforms.{key}: {reason}")]
     Transforms {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// What has none.
         key: &'static str,
@@ -37,7 +37,7 @@ pub enum ViewError {
     /// Its policy is none that a cluster takes.
     #[error("model `{model}`: policy: {source}")]
     Policy {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// The defect.
         source: PolicyError,
@@ -49,7 +49,7 @@ pub enum ViewError {
         RequestValue::MAX.thousandths()
     )]
     Value {
-        /// The model.
+        /// Name of the model.
         model: String,
         /// In thousandths.
         got: u32,
@@ -57,7 +57,7 @@ pub enum ViewError {
     /// An emulated model has no trunk.
     #[error("model `{model}`: own_trunk: it is emulated; expected an ONNX model")]
     OwnTrunk {
-        /// The model.
+        /// Name of the model.
         model: String,
     },
     /// A cut point is none.
@@ -71,7 +71,7 @@ pub enum ViewError {
     /// A pipeline has a value that has no meaning.
     #[error("pipeline `{pipeline}`: {field}: {reason}")]
     Pipeline {
-        /// The pipeline.
+        /// Name of the pipeline.
         pipeline: String,
         /// Which value.
         field: &'static str,
@@ -89,9 +89,9 @@ pub enum ViewError {
     /// A tensor's type is not known.
     #[error("model `{model}`, tensor `{tensor}`: {source}")]
     Tensor {
-        /// The model.
+        /// Name of the model.
         model: String,
-        /// The tensor.
+        /// Name of the tensor in the model's signature.
         tensor: String,
         /// The defect.
         source: UnknownDataType,

@@ -5,12 +5,12 @@ use symphony_types::{BootId, Duty, FrontendId, Level, Nanos};
 use super::message::{level_to_tell, level_told};
 use crate::control as pb;
 
-/// A frontend.
+/// A registered frontend: its boot, its addresses, its duty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrontendView {
-    /// Its name.
+    /// Its name, from its configuration; stable over restarts.
     pub name: String,
-    /// Its boot id.
+    /// The boot that registered last.
     pub boot: BootId,
     /// `host:port` of its data link.
     pub data_addr: String,

@@ -13,9 +13,9 @@ pub struct LoadView {
     pub token: Token,
     /// How long ago the report came.
     pub age: Nanos,
-    /// By model.
+    /// What was counted of each model of the lead.
     pub models: BTreeMap<ModelId, ModelLoadView>,
-    /// By GPU.
+    /// What was counted of each GPU of the lead.
     pub gpus: BTreeMap<GpuId, GpuLoadView>,
     /// GPU time that deferred batches of all that was asked would have taken; none if the lead does not measure it.
     pub demand: Option<Nanos>,

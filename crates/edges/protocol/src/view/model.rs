@@ -9,7 +9,7 @@ use super::{ModelSpec, TrunkView, View, ViewError};
 use crate::control as pb;
 use crate::epoch_plan_view::ModelMoveView;
 
-/// A model.
+/// A loaded model, and how far its backends are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelView {
     /// The specification.

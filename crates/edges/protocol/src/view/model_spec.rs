@@ -11,7 +11,7 @@ use crate::control as pb;
 /// A model as an operator asks for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelSpec {
-    /// Its name.
+    /// The name under which clients ask for it, with its version if it has one.
     pub name: String,
     /// Name of its sub-cluster; empty for the only one.
     pub subcluster: String,

@@ -14,7 +14,7 @@ use crate::control as pb;
 /// As what an input is known that takes encoded pictures.
 const PICTURE: &str = "BYTES";
 
-/// A pipeline.
+/// A pipeline, and the budgets by which it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineView {
     /// What it is.
@@ -28,7 +28,7 @@ pub struct PipelineView {
 /// Whether a stage can be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageReadiness {
-    /// The stage.
+    /// Name of the stage in the declaration.
     pub stage: String,
     /// The model that it asks.
     pub model: String,
@@ -39,7 +39,7 @@ pub struct StageReadiness {
 /// What a frontend has counted of a pipeline since its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineCounts {
-    /// Its version.
+    /// The version that was counted; the counts of another are not comparable.
     pub version: u64,
     /// Over which time.
     pub within: Nanos,

@@ -8,7 +8,7 @@ use crate::control as pb;
 /// A sub-cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SubclusterView {
-    /// Its name.
+    /// Its name, given by the first backend that asked for it.
     pub name: String,
     /// The replica that leads it, and its boot id at the assignment.
     pub leader: Option<(NodeId, BootId)>,
@@ -51,7 +51,7 @@ impl PolicyView {
 pub struct SuccessorView {
     /// The replica.
     pub node: NodeId,
-    /// Its boot id.
+    /// The boot that prepares: after a restart the hand-over is over.
     pub boot: BootId,
     /// Log index at which the hand-over began.
     pub since: u64,

@@ -16,7 +16,7 @@ const UNIT_BYTES: usize = 1 << 10;
 /// Pages of the system.
 const PAGE_BYTES: usize = 4096;
 
-/// Registered memory of this process. Nobody else may read or write it but this process's own work.
+/// Registered memory of this process. Only work of this process may read or write it.
 #[derive(Debug)]
 pub(crate) struct Arena {
     device: Arc<Device>,
@@ -45,7 +45,7 @@ impl Arena {
         let region = unsafe { ffi::ibv_reg_mr(device.domain.as_ptr(), base.as_ptr().cast(), bytes, access) };
         let Some(region) = NonNull::new(region) else {
             let error = RdmaError::pinned(bytes);
-            // SAFETY: taken above with this layout, and used by nobody.
+            // SAFETY: taken above with this layout, and not used any more.
             unsafe { dealloc(base.as_ptr(), layout) };
             return Err(error);
         };

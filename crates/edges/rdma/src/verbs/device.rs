@@ -93,7 +93,7 @@ fn open_context(name: &str) -> Result<NonNull<ffi::ibv_context>, RdmaError> {
             .ok_or_else(|| RdmaError::last("the device cannot be opened")),
         None => Err(RdmaError::system("libibverbs has no driver for the device", io::ErrorKind::NotFound.into())),
     };
-    // SAFETY: nobody uses the list any more; a device that is open stays.
+    // SAFETY: the list is not used any more; a device that is open stays.
     unsafe { ffi::ibv_free_device_list(list) };
     context
 }

@@ -4,7 +4,7 @@
 //!   alive what the library wants alive meanwhile (a queue its device, a region its device and its memory).
 //! - V2. Memory that a device may write is in a [`Piece`], which has one owner. While work on it is posted, the queue
 //!   pair owns it, and gives it back for a [`Completion`] that says it is done, or drops it after the queue pair has
-//!   been destroyed. So nobody has a reference to bytes that a device may change.
+//!   been destroyed. So there is no reference to bytes that a device may change.
 //! - V3. Memory that others may read is atomic words ([`Words`]), which this process may change at any time.
 //! - V4. A [`Completion`] is only made of what the library says, and cannot be copied.
 //! - V5. The library may be called by several threads at a time, as its documentation says.

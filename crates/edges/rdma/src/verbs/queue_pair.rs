@@ -47,7 +47,6 @@ pub(crate) enum Kind {
 /// Work that is done.
 #[derive(Debug)]
 pub(crate) enum Finished {
-    /// Well.
     Well {
         /// Its number.
         id: u64,
@@ -120,7 +119,6 @@ impl QueuePair {
         Endpoint { queue_pair: self.number(), first_packet: self.first_packet, mtu: device.mtu, lid, gid }
     }
 
-    /// Its number.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: V1.
         unsafe { self.pair.as_ref() }.qp_num

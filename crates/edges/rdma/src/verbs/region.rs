@@ -25,7 +25,7 @@ impl Words for symphony_shared_memory::Pool {
     }
 }
 
-/// Registered memory. By itself nobody may read it; a [`Window`] lets one peer in.
+/// Registered memory. No peer may read it unless a [`Window`] lets it.
 pub(crate) struct Region {
     /// Ends after the region.
     _words: Arc<dyn Words>,

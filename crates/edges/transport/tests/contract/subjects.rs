@@ -15,7 +15,6 @@ use crate::test_frontend::TestFrontend;
 
 /// The boot of both frontends.
 pub(crate) const BOOT: BootId = BootId::new(4);
-/// The frontends.
 pub(crate) const FRONTENDS: [FrontendId; 2] = [FrontendId::new(1), FrontendId::new(2)];
 
 /// A transport under test.

@@ -17,7 +17,7 @@ use crate::subjects::{BOOT, FRONTENDS};
 
 const INPUT: Bytes = Bytes::from_static(b"input");
 
-/// Offers memory at a queue pair that nobody has. Returns whether the backend says that it reads there.
+/// Offers memory at a queue pair that does not exist. Returns whether the backend says that it reads there.
 async fn offer(mut incoming: Incoming) -> bool {
     let (sender, mut receiver) = link_over::<FromDataServer, ToDataServer>(incoming.next().await.unwrap());
     let ToDataServer::Hello { rdma: Some(wants), .. } = receiver.receive().await.unwrap().message else {

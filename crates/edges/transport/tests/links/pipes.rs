@@ -26,7 +26,6 @@ pub(crate) struct Network {
 /// What a process has of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// It works.
     Works,
     /// There is no room for another end.
     Full,

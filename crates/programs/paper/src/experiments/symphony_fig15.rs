@@ -34,7 +34,6 @@ const DISRUPTED_MAX: f64 = 2.0;
 /// The target for the median of both factors.
 const AIM: f64 = 0.001;
 
-/// A solver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Solver {
     Ours,

@@ -4,7 +4,6 @@ use super::axis::{Axis, tick_text};
 use super::style::{AXIS, GRID, INK, LABEL, PANEL, QUIET, Style, THEIRS};
 use super::svg::{Anchor, Svg, text_width};
 
-/// One bar.
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     pub(crate) style: Style,

@@ -30,7 +30,6 @@ impl Panel {
     }
 }
 
-/// One figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) title: String,

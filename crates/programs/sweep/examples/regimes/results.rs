@@ -68,7 +68,7 @@ impl Results {
         self.found.insert(key(question)?, goodput_rps);
         let line = serde_json::to_string(&Line { question: question.clone(), goodput_rps })?;
         if let Some(file) = &mut self.file {
-            // In one piece, so that whoever ends this run cuts off one line at the most.
+            // In one piece, so that a kill cuts off one line at most.
             file.write_all(format!("{line}\n").as_bytes())?;
         }
         Ok(line)

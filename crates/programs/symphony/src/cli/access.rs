@@ -183,7 +183,7 @@ impl ClusterArgs {
         if context.insecure_dev && given.is_none() {
             return Ok(None);
         }
-        // Whoever keeps them elsewhere still asks as the context says, and its cluster.
+        // Certificates kept elsewhere are still used as the context says: its identity and its cluster.
         let dir = given.or(context.pki).map_or_else(pki_of_up, Ok)?;
         let of = context.cluster.map(|cluster| (name, cluster));
         Ok(Some(Shown { dir, operator: context.identity, of }))

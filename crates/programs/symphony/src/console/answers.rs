@@ -22,7 +22,7 @@ type Places = BTreeMap<ConsoleQuestion, Arc<tokio::sync::Mutex<Kept>>>;
 #[derive(Debug, Default)]
 pub(super) struct Answers(Mutex<Places>);
 
-/// There is one answer about the cluster and one about its GPUs: nobody takes their places.
+/// There is one answer about the cluster and one about its GPUs: their places are never taken.
 const fn is_bounded(question: &ConsoleQuestion) -> bool {
     matches!(question, ConsoleQuestion::Model(_) | ConsoleQuestion::Explain(_))
 }
@@ -56,7 +56,7 @@ impl Answers {
     fn place(&self, question: ConsoleQuestion) -> Result<Arc<tokio::sync::Mutex<Kept>>, PageRefusal> {
         let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if is_bounded(&question) && !places.contains_key(&question) && is_full(&places) {
-            // Whoever waits for an answer holds its place.
+            // A page that waits for an answer holds its place.
             places.retain(|question, place| !is_bounded(question) || Arc::strong_count(place) > 1);
             if is_full(&places) {
                 let words = format!("{QUESTIONS_MAX} other questions wait for answers: ask again");

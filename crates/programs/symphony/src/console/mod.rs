@@ -297,7 +297,7 @@ impl Inner {
         let at = look.at;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, samples) = &mut *window;
-        // Nobody looked for a while: means over that time would say little of now.
+        // No page was open for a while: means over that time would say little of now.
         if last.is_none_or(|last| last + 2 * GPUS_OVER < at) {
             *samples = Window::new(GPUS_OVER);
         }

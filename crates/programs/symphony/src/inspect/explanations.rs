@@ -55,7 +55,7 @@ pub(crate) async fn of_pipeline<F: Future<Output = anyhow::Result<Option<Pipelin
     ask(frontend.clone()).await.map_err(|error| (name, format!("{error:#}")))
 }
 
-/// Why nobody has an answer.
+/// Why no process has an answer.
 pub(crate) fn unknown(what: &str, silent: &Silent) -> String {
     let mut message = format!(
         "no leader remembers {what}: it waits still, or ended before it was queued, or was forgotten (a model thread keeps its \

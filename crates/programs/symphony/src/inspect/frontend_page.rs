@@ -34,7 +34,7 @@ pub(crate) struct PageClient {
 /// # Errors
 /// If they cannot be used.
 pub(crate) fn client(access: Access) -> anyhow::Result<PageClient> {
-    // Whoever registered as a frontend chose the address, and shall not send this process to others.
+    // The frontend chose the address when it registered; it must not redirect this process to others.
     let builder = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy();
     let mut builder = builder.redirect(reqwest::redirect::Policy::none());
     if let Some(pem) = &access.authority {
@@ -113,7 +113,7 @@ impl Explained {
     }
 }
 
-/// Each host has a loopback of its own, and whoever listens there would get the key.
+/// Each host has a loopback of its own: any process that listens there would get the key.
 fn check_reachable(frontend: &FrontendView) -> anyhow::Result<()> {
     let is_loopback = |addr: &str| addr.parse().is_ok_and(|addr: Address| addr.is_loopback());
     ensure!(
@@ -130,7 +130,7 @@ async fn get<T: DeserializeOwned>(
     arguments: &[(&str, &str)],
     right: &str,
 ) -> anyhow::Result<T> {
-    // Whoever registered as a frontend chose the address.
+    // The frontend chose the address when it registered.
     client.access.check(&frontend.console_addr).map_err(anyhow::Error::msg)?;
     let url = format!("{}://{}{path}", client.access.scheme(), frontend.console_addr);
     let mut answer = client.http.get(url).query(arguments).send().await?;

@@ -58,7 +58,6 @@ pub(crate) struct Takeover {
     pub(crate) assigned_after: Duration,
 }
 
-/// The report.
 #[derive(Debug, Serialize)]
 pub(crate) struct DemoReport {
     models: Vec<DemoModel>,

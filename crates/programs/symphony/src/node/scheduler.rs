@@ -446,7 +446,7 @@ mod tests {
         assert_eq!(learns.profiles, Some(OnlineProfileSettings::default()));
         assert_eq!(learns.stragglers, Some(StragglerSettings::default()));
 
-        // What tests hurry is every time that nobody chooses, and no share.
+        // Tests shorten all times that are not configured, but no shares.
         let hurried = epochs(&read(&["scheduler.loop_speedup=10".to_owned()]));
         let usual = EpochSettings::default();
         let times = |settings: &EpochSettings| {

@@ -8,7 +8,6 @@ use tokio::time::Instant;
 /// Remembered recommendations: one per second for an hour.
 const REMEMBERED_MAX: usize = 3600;
 
-/// Its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HorizontalSettings {
     /// Fewest replicas.

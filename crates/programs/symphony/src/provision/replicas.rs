@@ -32,7 +32,7 @@ pub(crate) struct Seen {
 pub(crate) enum Order {
     /// Start its process.
     Start(u32),
-    /// Drain it.
+    /// Let it finish what it has, and take nothing new.
     Drain(u32),
     /// Let it serve again.
     Uncordon(u32),

@@ -26,7 +26,7 @@ pub(crate) struct Scaler {
     reference: pb::ScaledObjectRef,
 }
 
-/// Its answer.
+/// What the control plane answered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ScalerAnswer {
     /// Whether any replica is wanted.

@@ -179,7 +179,7 @@ fn models_of_rates(args: &LoadArgs) -> anyhow::Result<Vec<LoadedModel>> {
 }
 
 /// The model that is loaded. Inputs are made for the latest version. The frontends choose for each request, as for any
-/// client's; with frames there is nobody who would.
+/// client's; with frames no frontend chooses.
 fn model_in<'a>(view: &'a View, given: &'a LoadedModel) -> anyhow::Result<&'a ModelView> {
     let latest = || versions(view, &given.name).max_by_key(|(name, _)| VersionedName::parse(name).version);
     let exact = view.model_named(&given.name).map(|(_, model)| model);

@@ -6,7 +6,7 @@ use crate::cli::{Cli, CompletionsArgs, ManArgs};
 use crate::exit::bad_input;
 
 pub(crate) fn completions(args: &CompletionsArgs) {
-    // Not onto standard output directly: the generator panics where nobody reads it.
+    // Not onto standard output directly: the generator panics if it is closed.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "symphony", &mut script);
     print!("{}", String::from_utf8_lossy(&script));

@@ -64,7 +64,7 @@ pub(super) fn arrivals(load: &RecordedLoad) -> anyhow::Result<RecordedArrivals> 
         arrivals.rows.extend(model.requests.iter().map(|request| RecordedArrival {
             at: request.at.since(begin),
             source,
-            // No batch is larger; a deadline that had passed is one that nobody meets.
+            // No batch is larger; a deadline that had passed cannot be met.
             items: Some(request.items.clamp(1, PROFILE_BATCH_MAX)),
             slo: Some(request.slo.max(Nanos::new(1))),
         }));

@@ -143,7 +143,6 @@ impl Scene {
         self.frontends.inputs.lock().unwrap().insert(sequence, input);
     }
 
-    /// A linked leader.
     pub(super) async fn linked(&mut self) -> Leader {
         self.connections += 1;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

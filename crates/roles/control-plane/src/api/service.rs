@@ -390,7 +390,8 @@ impl Control for ControlService {
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
             return raised.map_err(|status| of_this_replica(leader, status));
         }
-        // Who does not lead has heard nobody, and who was deposed may not know it, nor who has come since.
+        // A replica that does not lead has heard no one, and one that was deposed may not know it, nor what has come
+        // since.
         self.proposer.linearize_once(true).await?;
         let level = self.proposer.cluster_level().newest();
         let behind = self.viewer.view_with_group().behind(level);
@@ -533,7 +534,7 @@ impl Control for ControlService {
     }
 }
 
-/// Whether another replica has forwarded the call: it is trusted with the name of the caller; nobody else is.
+/// Whether another replica has forwarded the call: only a replica is trusted with the name of the caller.
 fn is_forwarded<T>(request: &Request<T>) -> Result<bool, Status> {
     let peer = PeerInfo::of(request)?;
     Ok(request.metadata().contains_key(FORWARDED)

@@ -142,7 +142,6 @@ impl HeartbeatState {
         Ok(())
     }
 
-    /// Ends a turn.
     pub(crate) fn end_turn(&self, now: Instant) {
         let (in_contact, heard) = (self.contact.holds(now), self.contact.within(now, self.limits.answer()));
         self.update_contact(|contact_state| (contact_state.in_contact, contact_state.heard) = (in_contact, heard));

@@ -16,7 +16,6 @@ const HEARTBEAT_MAGIC: [u8; 4] = *b"SYBT";
 const ACK_MAGIC: [u8; 4] = *b"SYBA";
 const VERSION: u16 = 3;
 
-/// Bytes of a heartbeat.
 pub(crate) const HEARTBEAT_BYTES: usize = 72;
 
 /// Bytes of an acknowledgement.

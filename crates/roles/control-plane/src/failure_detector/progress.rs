@@ -84,7 +84,7 @@ impl Progress {
     }
 
     /// For how long a replica has not come to where this one was, which has led since then; none if it is not late, or
-    /// not heard: then nobody knows.
+    /// not heard: then it is not known.
     pub(crate) fn stuck(&self, now: Instant, node: NodeId, leads_since: Instant) -> Option<Duration> {
         let known = self.nodes.get(&node)?;
         let (_, since, is_late) = known.owes?;

@@ -190,7 +190,6 @@ impl ThreadRunner {
     }
 }
 
-/// The thread of the detector.
 struct DetectorThread {
     net: Net,
     me: NodeId,

@@ -48,7 +48,6 @@ impl Checkpoints {
         kept.own.push_back(checkpoint);
     }
 
-    /// The newest one.
     pub(crate) fn newest(&self) -> Checkpoint {
         self.lock().own.back().copied().unwrap_or_default()
     }

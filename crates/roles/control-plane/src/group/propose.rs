@@ -98,7 +98,6 @@ impl Proposer {
         self.net.level()
     }
 
-    /// The control group.
     pub(crate) const fn group(&self) -> &ControlGroup {
         &self.group
     }

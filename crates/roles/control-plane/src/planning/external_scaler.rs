@@ -63,7 +63,6 @@ impl ScalerTarget {
         Ok(Self { subcluster: subcluster.clone(), kind, gpus_per_replica })
     }
 
-    /// The name of its one metric.
     fn metric_name(&self) -> String {
         let kind = self.kind.as_ref().map(|kind| format!("-{kind}")).unwrap_or_default();
         format!("symphony-gpus-{}{kind}", self.subcluster)

@@ -26,7 +26,6 @@ pub(crate) struct Posed {
     backends: Vec<BackendId>,
 }
 
-/// The result of an epoch.
 #[derive(Debug)]
 pub(crate) struct EpochResult {
     pub(crate) change: Change,

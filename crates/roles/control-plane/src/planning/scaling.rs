@@ -297,7 +297,6 @@ impl Scaled {
     }
 }
 
-/// GPUs by kind.
 type ByKind<'a> = BTreeMap<&'a str, Vec<GpuId>>;
 
 /// The GPUs that take plans, by sub-cluster.

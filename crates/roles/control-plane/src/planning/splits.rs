@@ -246,7 +246,6 @@ pub(crate) mod tests {
         }
     }
 
-    /// A cluster with that pipeline.
     pub(crate) fn with_pipeline() -> ClusterState {
         let mut state = ClusterState::default();
         state.found_at(Level::WITH_PIPELINES);

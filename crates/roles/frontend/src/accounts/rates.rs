@@ -19,7 +19,7 @@ const RATE_MIN_RPS: f64 = 1e-3;
 
 #[derive(Debug)]
 struct Counts {
-    /// Requests since `at`, and the average before it: of all time, as if nobody had asked for anything before `begun`.
+    /// Requests since `at`, and the average before it: of all time, as if there had been no request before `begun`.
     models: BTreeMap<String, (u64, f64)>,
     begun: Instant,
     at: Instant,
@@ -62,7 +62,7 @@ impl Rates {
             *average = *average * kept + (std::mem::take(count) as f64 / seconds) * (1.0 - kept);
         }
         counts.models.retain(|_, (_, average)| *average >= RATE_MIN_RPS);
-        // What nobody counted is no silence.
+        // A time that was not counted is no silence.
         let counted = 1.0 - (-age.as_secs_f64() / OVER.as_secs_f64()).exp();
         let rate =
             |(model, &(_, average)): (&String, &(u64, f64))| ModelRate { model: model.clone(), rps: average / counted };

@@ -31,7 +31,6 @@ struct EndLabels {
     reason: &'static str,
 }
 
-/// Labels of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RefusalLabels {
     model: String,
@@ -39,7 +38,6 @@ struct RefusalLabels {
     fault: &'static str,
 }
 
-/// Labels of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ModelLabels {
     model: String,

@@ -92,7 +92,7 @@ pub(crate) struct Cluster {
 #[derive(Clone, Debug)]
 pub(crate) struct LeaderHandle {
     commands: UnboundedSender<LeaderCommand>,
-    /// The leader has stopped because it lost the control group, or is gone and nobody could name another one.
+    /// The leader has stopped because it lost the control group, or is gone and no replica could name another one.
     pub(crate) suspended: Arc<AtomicBool>,
 }
 
@@ -259,7 +259,7 @@ impl Cluster {
         cordons(&self.view.borrow())
     }
 
-    /// Has the cluster agree that this boot ends: nobody counts on it any more.
+    /// Has the cluster agree that this boot ends: no process counts on it any more.
     pub(crate) async fn leave(&self, within: Duration) {
         let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {
@@ -295,7 +295,7 @@ impl Cluster {
             let request = request.clone();
             async move { client.share_quotas(request).await }
         };
-        // Nobody else can answer, and another replica that hangs would take all the time there is.
+        // No other can answer, and a replica that hangs would take all the time there is.
         Ok(self.control.call_first(leader.as_deref(), within, call).await?.tenants)
     }
 
@@ -330,7 +330,7 @@ impl Cluster {
         let _ = self.link(subcluster).commands.send(command);
     }
 
-    /// Whether nobody decides for the sub-cluster, and nobody can be named who would.
+    /// Whether no leader decides for the sub-cluster, and none can be named.
     pub(crate) fn is_suspended(self: &Arc<Self>, subcluster: SubclusterId) -> bool {
         self.link(subcluster).suspended.load(Ordering::Acquire)
     }

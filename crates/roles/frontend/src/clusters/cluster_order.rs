@@ -3,9 +3,9 @@
 use symphony_protocol::federation::FederationView;
 
 /// The clusters in the order in which they are tried for a model: its home, where it is on its way to, then where a
-/// copy of it may be left. One that does not answer comes last: whoever has the model and answers is better. What
-/// another cluster serves under the name is its operator's own model, and no answer. A model that the plan does not
-/// name may be anywhere.
+/// copy of it may be left. One that does not answer comes last: a cluster that has the model and answers is better.
+/// What another cluster serves under the name is its operator's own model, and no answer. A model that the plan does
+/// not name may be anywhere.
 pub(crate) fn in_order<'a>(plan: &FederationView, model: &str, clusters: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let planned = plan.models.get(model);
     let rank = |name: &str| {

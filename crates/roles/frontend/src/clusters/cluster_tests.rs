@@ -65,7 +65,7 @@ async fn a_request_that_was_withheld_has_its_input_before_anybody_can_hear_of_it
         profiles: Arc::from([]),
         gpu_time_per_item: symphony_types::Nanos::ZERO,
     };
-    // As long as this is locked, whoever wants to tell a leader anything stands still.
+    // As long as this is locked, every task that has something for a leader waits.
     let links = cluster.links.lock().unwrap();
     let announces = Arc::clone(&cluster);
     let announcing = std::thread::spawn(move || {

@@ -72,7 +72,6 @@ impl LivePipeline {
         Ok(Self { declaration, wiring, ways, most, info, plan, gpu_time_per_item })
     }
 
-    /// The name of a stage.
     pub(crate) fn stage_name(&self, stage: usize) -> &str {
         &self.declaration.stages[stage].name
     }

@@ -14,7 +14,7 @@ const UNREACHED_FOR: Duration = Duration::from_secs(1);
 /// What a replica says, asked for a sub-cluster that it does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContactAnswer {
-    /// It has heard of a quorum lately: whoever leads next is named in a moment.
+    /// It has heard of a quorum lately: the next leader is named in a moment.
     InContact,
     /// It has not.
     OutOfContact,
@@ -27,8 +27,8 @@ pub(crate) enum ContactAnswer {
 pub(crate) struct ControlPlaneContact(Mutex<Option<(Instant, Vec<ContactAnswer>)>>);
 
 impl ControlPlaneContact {
-    /// Whether nobody can name another leader, `unlinked` after the last link to one. `ask` asks the others, if that is
-    /// due.
+    /// Whether no replica can name another leader, `unlinked` after the last link to one. `ask` asks the others, if
+    /// that is due.
     pub(crate) async fn is_lost(&self, unlinked: Duration, ask: impl Future<Output = Vec<ContactAnswer>>) -> bool {
         // Who comes meanwhile waits for the same answers.
         let mut last = self.0.lock().await;

@@ -49,7 +49,8 @@ pub(crate) struct LeaderLink {
     pub(crate) table: Arc<RequestTable>,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) commands: UnboundedReceiver<LeaderCommand>,
-    /// Whether the leader has stopped because it lost the control group, or is gone and nobody could name another one.
+    /// Whether the leader has stopped because it lost the control group, or is gone and no replica could name another
+    /// one.
     pub(crate) suspended: Arc<AtomicBool>,
     /// What the other replicas say of that.
     pub(crate) control_plane_contact: Arc<ControlPlaneContact>,
@@ -155,7 +156,7 @@ impl LeaderLink {
         }
     }
 
-    /// Whoever waits for a leader that is gone is told why, if nobody can name another one.
+    /// Requests that wait for a leader that is gone are told why, if no replica can name another one.
     async fn suspend_if_contact_lost(&self, leader: &Leader, unlinked: Duration) {
         if self.suspended.load(Ordering::Acquire) || !self.table.waits_for(self.subcluster) {
             return;
@@ -209,7 +210,7 @@ impl LeaderLink {
     /// A connection to a replica, and what it says to a hello.
     async fn greet(&self, leader: &Leader) -> Result<Greeted, NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
-        // Nobody but the replica that was named is told what waits here.
+        // Only the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
         // One replica may be the new leader of everything.
         let turn = self.net.dial_turn().await;
@@ -229,7 +230,7 @@ impl LeaderLink {
         }
     }
 
-    /// None when nobody sends commands any more.
+    /// None once all senders of commands are gone.
     async fn serve(
         &mut self,
         leader: &Leader,

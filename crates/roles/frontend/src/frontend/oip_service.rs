@@ -23,8 +23,8 @@ const SHADOW: &str = "shadow";
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 impl Frontend {
-    /// A copy of the request for the version on trial, if it is to get one, and the place that it takes. It counts as a
-    /// request of nobody, and is the first to be shed.
+    /// A copy of the request for the version on trial, if it is to get one, and the place that it takes. It counts for
+    /// no tenant, and is the first to be shed.
     fn shadow(&self, request: &InferRequest) -> Option<(InferRequest, InFlightPermit)> {
         let name = &request.model.name;
         let Shadow { version, percent } = self.inner.traffic_of(name)?.shadow?;

@@ -12,10 +12,10 @@ pub enum AccessError {
     /// It shows nothing.
     #[error("this server needs a key: send the header `authorization: Bearer KEY` or `x-api-key: KEY`")]
     NoKey,
-    /// Nobody has this key.
+    /// No tenant has this key.
     #[error("the key is not known here")]
     UnknownKey,
-    /// Nobody has this certificate.
+    /// No tenant has this certificate.
     #[error("no tenant has the name in this certificate, and no key was sent")]
     UnknownCertificate,
     /// It may not do this.
@@ -32,7 +32,7 @@ pub enum AccessError {
          send the data of tensors with the request"
     )]
     NotLocal,
-    /// The call came past the door: nobody knows who makes it, and so it has no rights and no quotas.
+    /// The call came past the door: its caller is not known, and so it has no rights and no quotas.
     #[error("this server has not found out who calls, which is its own fault")]
     PastTheDoor,
 }

@@ -2,7 +2,6 @@
 
 use bytes::Bytes;
 
-/// Bytes of a length.
 const LENGTH_BYTES: usize = size_of::<u32>();
 
 /// Cuts `data` into `count` strings, without a copy.

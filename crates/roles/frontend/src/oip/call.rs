@@ -42,7 +42,7 @@ impl CheckedCall {
         &self.inputs.payload
     }
 
-    /// The pictures of that one.
+    /// Encoded pictures, one for each item; empty if no input is given so.
     #[must_use]
     pub fn pictures(&self) -> &[bytes::Bytes] {
         self.inputs.pictures.as_ref().map_or(&[], |pictures| &pictures.encoded)
@@ -56,7 +56,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) headers: CallHeaders,
     pub(crate) receipt: &'a Receipt,
     pub(crate) caller: &'a Caller,
-    /// Whoever works on the call beyond its end keeps its place.
+    /// Work on the call that goes on beyond its end keeps its place.
     pub(crate) permit: &'a Arc<InFlightPermit>,
 }
 

@@ -118,7 +118,7 @@ impl Caller {
         Self { credential, ..self }
     }
 
-    /// The token that it shows: where nobody is known, one may be good for loading models.
+    /// The token that it shows: without tenants, it may be the one for loading models.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.credential.token()
@@ -176,7 +176,6 @@ impl Caller {
         self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())
     }
 
-    /// The tenant that it is.
     pub(crate) fn known_tenant(&self) -> Option<&Arc<Tenant>> {
         self.known.as_ref().map(|known| &known.tenant)
     }

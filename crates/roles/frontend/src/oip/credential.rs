@@ -42,7 +42,7 @@ impl Credential {
         Self(Self::of(headers).0.or_else(basic))
     }
 
-    /// The token.
+    /// What the client showed; none if it showed nothing that can be one.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.0.as_deref()

@@ -66,7 +66,7 @@ pub enum InferError {
          have here; try again later, or send the request uncompressed"
     )]
     TenantUnpacked {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
         /// The limit.
         bytes_max: usize,
@@ -109,7 +109,7 @@ pub enum InferError {
     TooLittleTime {
         /// The time, by the client's words or the model's SLO.
         allowed: Nanos,
-        /// Its items.
+        /// Items of the request.
         items: u32,
         /// ℓ(items) on the fastest kind of GPU.
         alone: Nanos,
@@ -129,14 +129,14 @@ pub enum InferError {
     /// A stage of a pipeline cannot be asked, or has lost its request.
     #[error("stage `{stage}`{}: {error}", of_request(.request))]
     Stage {
-        /// The stage.
+        /// Name of the stage.
         stage: String,
         /// What `symphony explain` knows its request as; empty if it was none.
         request: String,
         /// Why.
         error: Box<InferError>,
     },
-    /// Nobody is there who would run it.
+    /// No backend is there to run it.
     #[error("the model is not ready: {0}; try again later")]
     NoGpu(NoGpu),
     /// The caller of a stream is known no longer, or may no longer ask models.
@@ -148,9 +148,9 @@ pub enum InferError {
         .kind.words(), .wait.as_millis_f64().ceil()
     )]
     QuotaExceeded {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
-        /// Which quota.
+        /// What the quota counts.
         kind: QuotaKind,
         /// The quota.
         per_second: String,
@@ -160,7 +160,7 @@ pub enum InferError {
     /// The tenant has as many requests in flight as it may.
     #[error("tenant `{tenant}` has {in_flight_max} requests in flight, the most it may have here; try again later")]
     TenantBusy {
-        /// The tenant.
+        /// Name of the tenant.
         tenant: String,
         /// The limit.
         in_flight_max: usize,
@@ -219,10 +219,10 @@ pub enum RepositoryError {
     /// This frontend does not load models.
     #[error("{0}")]
     Unsupported(String),
-    /// Nobody is there who could decide it.
+    /// No replica is there to decide it.
     #[error("{0}")]
     Unavailable(String),
-    /// Nobody is there who would load it.
+    /// No backend is there to load it.
     #[error("{0}")]
     NoGpu(String),
     /// It was tried and did not work.

@@ -11,7 +11,7 @@ use super::limits::RETRY_AFTER;
 /// How an error looks from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Face {
-    /// HTTP status.
+    /// Status of the HTTP response.
     pub http: StatusCode,
     /// gRPC status code.
     pub grpc: Code,

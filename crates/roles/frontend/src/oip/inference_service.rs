@@ -92,7 +92,7 @@ pub trait InferenceService: Send + Sync + 'static {
 pub struct ServerInfo {
     /// Name of the product.
     pub name: String,
-    /// Its version.
+    /// Version of the release that runs.
     pub version: String,
     /// The process works; it stays live while it drains.
     pub live: bool,
@@ -181,7 +181,7 @@ pub enum ModelState {
     Unloading,
     /// It could be loaded and is not.
     NotLoaded,
-    /// Nobody is there who would load or run it.
+    /// No backend is there to load or run it.
     NoGpu(NoGpu),
     /// It cannot be asked, for this reason.
     Unavailable(String),
@@ -243,7 +243,7 @@ pub struct InferRequest {
     /// Inputs in the order of the signature, `items × item_shape` elements each, little-endian, without gaps; without
     /// the one that is given as pictures.
     pub payload: Bytes,
-    /// The pictures of that one.
+    /// Encoded pictures, one for each item; none if no input is given so.
     pub pictures: Option<Pictures>,
     /// What the client said about time.
     pub deadline: RequestedDeadline,
@@ -264,7 +264,7 @@ pub struct RequestContext {
     pub id: String,
     /// The trace that the request belongs to.
     pub trace: Option<TraceContext>,
-    /// It is a copy for a shadow: nobody waits for its answer, and it is no demand.
+    /// It is a copy for a shadow: no client waits for its answer, and it is no demand.
     pub is_copy: bool,
 }
 
@@ -389,16 +389,16 @@ pub enum Parameter {
     Uint(u64),
     /// Any other number.
     Double(f64),
-    /// Text.
+    /// A string.
     Text(String),
 }
 
 /// Counters of a model since the process began.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelStatistics {
-    /// The model.
+    /// Name of the model, without its version.
     pub model: String,
-    /// Its version.
+    /// Its version, from 1.
     pub version: u64,
     /// When the last answer was given, in milliseconds since 1970; 0 if there was none.
     pub last_inference_ms: u64,

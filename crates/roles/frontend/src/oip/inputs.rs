@@ -43,7 +43,7 @@ pub(crate) struct CheckedInputs {
     pub(crate) items: u32,
     /// Inputs in the order of the signature, without the one that is given as pictures.
     pub(crate) payload: Bytes,
-    /// The pictures of that one.
+    /// Encoded pictures, one for each item; none if no input is given so.
     pub(crate) pictures: Option<Pictures>,
 }
 

@@ -14,9 +14,8 @@
 //! **Deadlines.** A request is due at the earliest of the model's SLO, the parameter `timeout` (microseconds), the gRPC
 //! deadline and `x-slo-ms`, counted from when its first byte was read. The parameter `symphony_exceed_slo` asks that
 //! the client's words replace the SLO. An answer that comes after the deadline is refused like one that never came
-//! (504, DEADLINE_EXCEEDED, reason `late`): the deadline is a contract, and whoever waits for it may have turned to
-//! somebody else. A client that would rather have it sets `symphony_accept_late` and finds `symphony_late` in the
-//! answer.
+//! (504, DEADLINE_EXCEEDED, reason `late`): the deadline is a contract, and the client may have turned to another
+//! server. A client that would rather have it sets `symphony_accept_late` and finds `symphony_late` in the answer.
 //!
 //! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.

@@ -69,7 +69,7 @@ const OF_INPUTS: &[&str] = &[BINARY_DATA_SIZE, SHARED_MEMORY_REGION, SHARED_MEMO
 const OF_OUTPUTS: &[&str] =
     &[BINARY_DATA, CLASSIFICATION, SHARED_MEMORY_REGION, SHARED_MEMORY_OFFSET, SHARED_MEMORY_BYTE_SIZE];
 
-/// Parameters of a request. Any other is refused: nobody shall believe that it does something.
+/// Parameters of a request. Any other is refused, so that no client believes that it has an effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestParameters {
     /// 1 is the highest; 0 is not stated, which is the same.
@@ -135,7 +135,7 @@ impl RequestParameters {
 
     /// What the request is worth, of what its caller's are.
     pub(crate) fn weight(&self, caller: RequestValue) -> RequestValue {
-        // Only less: whoever could ask for more would.
+        // Only less: every client would ask for more.
         let thousandths = caller.thousandths() / self.priority.max(1);
         RequestValue::from_thousandths(thousandths).unwrap_or(RequestValue::MIN)
     }

@@ -1,5 +1,5 @@
-//! Under which name a request was accepted and in which trace it is, for whoever answers it: with a result, an error,
-//! or because time is up.
+//! The id under which a request was accepted and the trace that it is in, for its answer: a result, an error, or the
+//! end of its time.
 
 use std::sync::{Arc, OnceLock};
 

@@ -113,7 +113,7 @@ fn public(name: &'static str, listener: TcpListener, limits: Limits, first_words
     PublicListener::new(listener, PublicPort { name, limits, first_words, idle_max: None })
 }
 
-/// Serves each connection in a task of its own, until `stop`. The listener is closed then: nobody may connect to a
+/// Serves each connection in a task of its own, until `stop`. The listener is closed then: no client can connect to a
 /// server that no longer accepts.
 async fn accept<C>(
     listener: PublicListener,

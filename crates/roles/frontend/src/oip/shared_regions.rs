@@ -60,7 +60,7 @@ impl Region {
             return Err(refused(format!("its key is `{shown}`; expected the name of shared memory, such as `/input`")));
         }
         let path = format!("{OBJECTS}/{object}");
-        // Whoever may put a link there must not have this process open what it leads to, or wait for what is no file.
+        // A link put there must not make this process open its target, or wait for what is no file.
         let open = |access: OFlags| {
             rustix::fs::open(
                 path.as_str(),
@@ -92,8 +92,8 @@ impl Region {
         Ok(Self { name, key, offset, bytes, object, identity, is_writable })
     }
 
-    /// Whether nobody can find its object any more. Clients take its name away when they are done with it, and some as
-    /// soon as it is registered.
+    /// Whether its object has no name any more. Clients take its name away when they are done with it, and some as soon
+    /// as it is registered.
     fn is_nameless(&self) -> bool {
         self.object.metadata().is_ok_and(|is| is.nlink() == 0)
     }
@@ -245,8 +245,8 @@ impl<'a> Regions<'a> {
     }
 }
 
-/// Closes what was taken out, on a thread for such work: where nobody else has an object, the system frees its memory,
-/// gigabytes perhaps.
+/// Closes what was taken out, on a thread for such work: if no other process has an object, the system frees its
+/// memory, gigabytes perhaps.
 pub(crate) async fn close(regions: Vec<Arc<Region>>) {
     // The runtime gives such work up only when it shuts down.
     let _ = tokio::task::spawn_blocking(move || drop(regions)).await;
@@ -502,7 +502,7 @@ mod tests {
         Regions::Of { all: &all, owner: "tenant-0" }.unregister("7").unwrap();
         other.register("r", &key, 0, 1).unwrap();
 
-        // Those whose names are gone make room for their owner, and for nobody else.
+        // Those whose names are gone make room for their owner only.
         let [first, second] = ["tenant-0", "tenant-1"].map(|owner| Regions::Of { all: &all, owner });
         let fresh = Object::new("many-fresh", b"0");
         std::fs::remove_file(objects[1].path()).unwrap();

@@ -176,7 +176,7 @@ impl Decoders {
             counts: Arc::clone(&self.counts),
             input,
         };
-        // Whoever shares a batch with one that takes long would wait for it, and the GPU's next batches with them.
+        // A batch would wait for a picture that takes long, and the GPU's next batches with it.
         let tell = quick.then_some(tell);
         let task = tokio::spawn(work.run(payload, encoded, at, tell));
         Ok(Decoding { task, begun: Some(begun), waiting: true })
@@ -254,8 +254,8 @@ impl Decoding {
         if let Some(begun) = &mut self.begun {
             let told = begun.await;
             self.begun = None;
-            // Nobody tells of pictures that take long, nor of one that has failed: then comes the payload, or why there
-            // is none.
+            // Pictures that take long are not announced, nor is one that has failed: then comes the payload, or why
+            // there is none.
             if told.is_ok() {
                 self.waiting = false;
                 return Progress::Begun;
@@ -326,7 +326,7 @@ impl Work {
         picture: Bytes,
         thread: OwnedSemaphorePermit,
     ) -> JoinHandle<Result<Vec<u8>, symphony_images::ImageError>> {
-        // It keeps its room until it is done, also if nobody waits for it any more.
+        // It keeps its room until it is done, even if no request waits for it any more.
         let room = self.room.split(1);
         let (pipeline, limits, counts) = (Arc::clone(&self.pipeline), self.limits, Arc::clone(&self.counts));
         let memory = Arc::clone(&self.memory);

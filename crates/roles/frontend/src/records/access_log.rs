@@ -12,7 +12,7 @@ use symphony_telemetry::Registry;
 use super::request_record::RequestRecord;
 use crate::names;
 
-/// Lines that wait for whoever reads them, about 4 MB. Requests are not held up: a line more is lost, and counted.
+/// Lines that wait to be written, about 4 MB. Requests are not held up: a further line is lost, and counted.
 const LINES_WAITING_MAX: usize = 16 << 10;
 
 /// How often it is looked whether there is room for the word that ends the log.
@@ -108,7 +108,7 @@ impl AccessLog {
     }
 }
 
-/// Writes until the log ends or is gone, or nobody reads it any more.
+/// Writes until the log ends or is gone, or its reader is.
 fn write_all(waiting: &Receiver<Option<String>>, out: impl Write) -> std::io::Result<()> {
     let mut out = BufWriter::new(out);
     while let Ok(Some(first)) = waiting.recv() {

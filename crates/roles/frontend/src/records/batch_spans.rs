@@ -38,7 +38,7 @@ impl Sent {
     }
 }
 
-/// The ids of a batch's span, which whoever knows the batch finds alike, whatever compiler made it.
+/// The ids of a batch's span, which are equal in all processes that know the batch, on every platform.
 pub(super) fn ids(cluster: &str, run: &BatchRun) -> SpanIds {
     let mut hasher = blake3::Hasher::new();
     hasher.update(cluster.as_bytes());

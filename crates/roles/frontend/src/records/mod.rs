@@ -22,7 +22,7 @@ pub(crate) use request_record::{Ran, RecordKind, RequestRecord};
 /// How long the last lines of the access log may take.
 const LINES_WRITTEN_WITHIN: Duration = Duration::from_millis(500);
 /// Requests that are traced in a second because their clients say so, in the mean: each has eight spans or so, and
-/// whoever may ask for an answer may ask for a trace.
+/// every client may ask for a trace.
 const GIVEN_PER_SECOND_MAX: f64 = 100.0;
 
 /// Where requests are written down.

@@ -131,7 +131,7 @@ pub(crate) struct PipelineMemory(Mutex<Ring>);
 
 #[derive(Debug, Default)]
 struct Ring {
-    /// Found by their ids: requests that end wait for whoever asks.
+    /// Found by their ids: a request that ends waits while another is looked up.
     ends: HashMap<RequestId, Remembered>,
     /// The oldest first.
     order: VecDeque<RequestId>,

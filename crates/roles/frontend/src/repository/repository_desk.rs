@@ -40,7 +40,7 @@ pub const TOKEN_BYTES_MIN: usize = 16;
 #[derive(Debug)]
 pub struct RepositoryAccess {
     repository: Repository,
-    /// None if nobody may load.
+    /// None if loading is not allowed.
     loader: Option<Loader>,
 }
 
@@ -59,8 +59,8 @@ impl RepositoryAccess {
         Self { repository, loader: None }
     }
 
-    /// Models are listed, and whoever shows `token` has its models loaded and unloaded by `control`, as an operator.
-    /// The token is as long as [`TOKEN_BYTES_MIN`]: callers check.
+    /// Models are listed, and a caller that shows `token` may have them loaded and unloaded by `control`, as an
+    /// operator. The token is as long as [`TOKEN_BYTES_MIN`]: callers check.
     #[must_use]
     pub fn loading(self, control: ControlClient, token: &str) -> Self {
         Self { loader: Some(Loader { control, token: Some(blake3::hash(token.as_bytes())) }), ..self }

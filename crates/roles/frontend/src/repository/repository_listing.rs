@@ -14,7 +14,7 @@ pub(crate) type Entries = Result<Arc<Vec<IndexEntry>>, String>;
 pub(crate) struct Listing {
     /// The folder is read at most so often.
     every: Duration,
-    /// Taken by whoever reads the folder, until that has ended: the others wait for what it finds.
+    /// Held by the call that reads the folder; the others wait for what it finds.
     last: Arc<Mutex<Option<(Instant, Entries)>>>,
 }
 

@@ -164,7 +164,7 @@ impl Drop for RequestGuard<'_> {
     fn drop(&mut self) {
         if !self.ended {
             self.withdraw();
-            // Over gRPC a call is dropped at its client's deadline: nobody wished it gone, and there was no answer.
+            // Over gRPC a call is dropped at its client's deadline: it was not cancelled, and there was no answer.
             let outcome = match Instant::now() >= self.request.deadline {
                 true => Outcome::Failed(FailReason::NoAnswer),
                 false => Outcome::Cancelled,

@@ -17,7 +17,7 @@ use crate::accounts::hop::Hop;
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
 const SHARDS: usize = 16;
 
-/// How a request ended, as told to whoever waits for it.
+/// How a request ended, as its waiter is told.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// A result.
@@ -139,7 +139,7 @@ impl RequestTable {
             Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
             ending => ending,
         };
-        // The waiter may have given up in this moment; then its own end counts, and there is nobody to tell.
+        // The waiter may have given up in this moment; then its own end counts, and no one is told.
         let _ = pending.waiter.send(ending);
         true
     }
@@ -177,8 +177,8 @@ impl RequestTable {
         Some(receiver)
     }
 
-    /// The input of a request has been made: whoever waits for it has it. The request may have its outcome. True if
-    /// nobody has asked for it yet.
+    /// The input of a request has been made, and is given to all that wait for it. The request may have its outcome.
+    /// True if it has not been asked for yet.
     pub(crate) fn supply(&self, sequence: u64, payload: &Bytes) -> bool {
         let mut shard = self.shard(sequence);
         let Some(pending) = shard.get_mut(&sequence) else { return false };
@@ -186,9 +186,9 @@ impl RequestTable {
         !pending.read
     }
 
-    /// Ends those requests for the model whose input was given to nobody, as [`Ending::NotHere`]: with them the input
-    /// is gone, so none of them can run here any more. The others stay, since they may have run. Returns the numbers of
-    /// those that go, and the sub-cluster whose leader may have heard of each; none of what was withheld.
+    /// Ends those requests for the model whose input was not given to a backend, as [`Ending::NotHere`]: with them the
+    /// input is gone, so none of them can run here any more. The others stay, since they may have run. Returns the
+    /// numbers of those that go, and the sub-cluster whose leader may have heard of each; none of what was withheld.
     pub(crate) fn withdraw_unread(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -205,13 +205,13 @@ impl RequestTable {
         taken.into_iter().map(end).collect()
     }
 
-    /// Puts the input where backends of this host read it, if any do; from then on it counts as read, since they ask
-    /// nobody (invariant F1). The request may end meanwhile.
+    /// Puts the input where backends of this host read it, if any do; from then on it counts as read, since they do not
+    /// ask for it (invariant F1). The request may end meanwhile.
     pub(crate) fn share(&self, sequence: u64, inputs: &SharedInputs) {
         if inputs.readers() == 0 || self.is_coming(sequence) {
             return;
         }
-        // The copy is made while nobody has to wait for the table.
+        // The copy is made while the table is not locked.
         let placed = self.payload(sequence).and_then(|payload| inputs.put(sequence, &payload));
         if let Some(pending) = self.shard(sequence).get_mut(&sequence) {
             pending.shared = placed;
@@ -320,7 +320,7 @@ fn leaves(pending: &OpenRequest) -> Ending {
 }
 
 impl OpenRequest {
-    /// The input has been made: whoever waits for it has it.
+    /// The input has been made, and is given to all that wait for it.
     fn supply(&mut self, payload: &Bytes) {
         if let Payload::Coming(waiting) = std::mem::replace(&mut self.payload, Payload::Here(payload.clone())) {
             waiting.into_iter().for_each(|waiter| drop(waiter.send(payload.clone())));

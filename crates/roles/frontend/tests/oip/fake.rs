@@ -262,7 +262,7 @@ impl InferenceService for FakeService {
     }
 
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
-        // Keys that name a right have it and no other; whoever shows nothing or the token is served.
+        // Keys that name a right have it and no other; a call without a key, or with the token, is served.
         let has = |label: &str| Right::ALL.iter().any(|right| right.label() == label);
         let credential = Credential::of(shown.headers);
         match credential.token() {

@@ -169,7 +169,7 @@ async fn what_was_refused_before_it_was_accepted_goes_to_another_frontend() {
     });
     full.service.stuck_is(1).await;
 
-    // There is nobody else, or nobody else would take it: the refusal is the answer.
+    // There is no other frontend, or none would take it: the refusal is the answer.
     let refused = refusal(alone.infer(one("double")).await);
     assert_eq!((refused.reason.as_str(), refused.was_not_accepted()), ("too_many_requests", true));
     let client = connected(to(&[&full, &free]).balance(Balance::RoundRobin)).await;

@@ -49,7 +49,7 @@ const MODEL_REQUESTS_MAX: usize = 1 << 16;
 pub struct LeadConfig {
     /// This replica.
     pub node: NodeId,
-    /// Its boot id.
+    /// The boot in which it was made leader.
     pub boot: BootId,
     /// The network to backends, and the admission of callers.
     pub net: Net,

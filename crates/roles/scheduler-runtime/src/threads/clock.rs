@@ -31,7 +31,7 @@ impl Clock {
         self.origin
     }
 
-    /// Now.
+    /// Time since its origin, which is an hour before it was made.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::ZERO + Nanos::from(self.origin.elapsed() + HEAD_START)

@@ -37,11 +37,11 @@ counters! {
     grants,
     /// Grants that no batch could use.
     grants_returned,
-    /// Requests dropped.
+    /// Requests that were given up, for any reason.
     dropped_requests,
     /// Requests dropped as a model's part of an overload.
     shed_requests,
-    /// Requests failed.
+    /// Requests that ended otherwise without a result.
     failed_requests,
     /// Plans that a backend refused.
     plans_refused,

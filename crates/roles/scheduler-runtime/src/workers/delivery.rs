@@ -1,4 +1,4 @@
-//! What reaches a worker and leaves it, whoever decides: what frontends announce, plans until backends report their
+//! What reaches a worker and leaves it, under any policy: what frontends announce, plans until backends report their
 //! ends, outcomes to frontends, and what a take-over leaves behind.
 //!
 //! A worker owns a [`Delivery`] and is a [`Host`]: it says what happens to a request; everything else is here.

@@ -128,7 +128,7 @@ pub(crate) enum RankMessage {
     Release { ordinal: u32, plan: PlanId, free_at: Time, used: bool },
     /// The GPU is sealed and in use: it may be granted from `free_at` on, and its plans count from 1 again.
     GpuReady { gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time },
-    /// The GPU is lost.
+    /// The GPU takes no more plans under this seal.
     Lost { gpu: u32, seal: SealNumber },
     /// A plan is done; everything accepted before is done at `free_at`.
     Done { plan: PlanId, free_at: Time },

@@ -97,7 +97,7 @@ impl WorkerMetrics {
 /// Durations of the workers of one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerDurations {
-    /// The kind of the workers.
+    /// Which kind; the sums are over all workers of it.
     pub worker: WorkerKind,
     /// Lateness of timers, without those that had passed already when they were armed.
     pub timers_late: DurationCounts,

@@ -48,7 +48,6 @@ impl Line {
         self.queries.get(index)
     }
 
-    /// The first queries.
     pub(super) fn first(&self, queries: usize) -> impl Iterator<Item = &Query> {
         self.queries.iter().take(queries)
     }

@@ -17,7 +17,6 @@ const TENTHS: [u32; 6] = [5, 10, 11, 12, 15, 20];
 /// The index of the peak among them.
 const AT_PEAK: usize = 1;
 
-/// One variant.
 struct Variant {
     key: &'static str,
     policy: &'static str,

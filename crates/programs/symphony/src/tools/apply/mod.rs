@@ -168,7 +168,7 @@ fn tell(one: &Wanted, plan: &ApplyPlan) {
     }
 }
 
-/// Whoever is told of a failure is told what else is not as declared.
+/// After a failure, says what else is not as declared.
 fn tell_not_tried(models: &[Wanted], to_split: &[Wanted]) {
     let left = not_tried(models, to_split);
     if !left.is_empty() {

@@ -13,7 +13,7 @@ use crate::exit::bad_input;
 /// The file of arrivals that the scenario names.
 const ARRIVALS: &str = "arrivals";
 
-/// GPUs by class.
+/// How many GPUs there are of each class.
 pub(super) type Gpus = Vec<(GpuClass, u32)>;
 
 /// What all scenarios of a comparison share.

@@ -58,7 +58,7 @@ impl ControlService {
     pub(super) async fn register(&self, who: &str, told: u32, command: Command) -> Result<(Reply, Level), Status> {
         self.admits_by_all(who, told).await?;
         let Accepted { index, reply } = self.propose(command).await?;
-        // The upgrade may have been finished meanwhile. From this entry on it waits for whoever is behind.
+        // The upgrade may have been finished meanwhile. From this entry on it waits for every process that is behind.
         if self.is_behind(told) {
             backup::applied(self.views.clone(), index).await?;
         }

@@ -34,7 +34,7 @@ pub(crate) struct Arrival {
     pub(crate) receipt: Receipt,
     /// What a message that is too large is refused with.
     pub(crate) too_large: InferError,
-    /// Whoever works on the call beyond its end keeps its place.
+    /// Work on the call that goes on beyond its end keeps its place.
     pub(crate) permit: Arc<InFlightPermit>,
 }
 

@@ -40,8 +40,8 @@ fn build() -> Result<Routes, Error> {
     Ok(Routes::new(newer).add_service(older).prepare())
 }
 
-/// The answers of a call, which end after [`REFLECTION_MAX`]: nobody has questions for longer, and a call that is left
-/// open keeps one of its connection's places.
+/// The answers of a call, which end after [`REFLECTION_MAX`]: clients have no questions for longer, and a call that is
+/// left open keeps one of its connection's places.
 pub(crate) fn ending(answers: Body) -> Body {
     Body::new(Ending { answers, until: Some(Box::pin(tokio::time::sleep(REFLECTION_MAX))) })
 }

@@ -1,4 +1,5 @@
-//! Bodies that travel compressed: `content-encoding` of a request, `accept-encoding` of whoever wants its answer so.
+//! Bodies that travel compressed: `content-encoding` of a request, `accept-encoding` of a client that wants its answer
+//! so.
 
 use std::io::{self, Read, Write};
 

@@ -32,7 +32,6 @@ pub(super) struct StageResult {
     pub(super) passing: Vec<Vec<u32>>,
 }
 
-/// An item.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) run: CheckedRun,

@@ -7,8 +7,8 @@
 //!          checked_run: P1 to P3  └─ item: which rows of which results are its input
 //! ```
 //!
-//! Every item of the request is a run by itself; the request ends with the first one that is lost. Whoever drops the
-//! host withdraws all stage requests: they are futures that it holds.
+//! Every item of the request is a run by itself; the request ends with the first one that is lost. Dropping the host
+//! withdraws all stage requests: they are futures that it holds.
 
 mod admission;
 mod answer;

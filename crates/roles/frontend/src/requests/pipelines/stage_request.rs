@@ -70,7 +70,7 @@ pub(super) struct StageAnswer {
 }
 
 impl Inner {
-    /// Asks a stage.
+    /// Sends one request to a stage's model, and waits for its end.
     pub(super) async fn ask_stage(self: Arc<Self>, asked: StageRequest) -> Result<StageAnswer, InferError> {
         let StageRequest { pipeline, stage, model, input, deadline, weight, context, receipt, span, fed_at, open } =
             asked;
@@ -83,7 +83,7 @@ impl Inner {
         if let Some(error) = unready_model(&target.cluster, &target.route) {
             return Err(error);
         }
-        // A federation plans for models, whoever asks them.
+        // A federation plans for models, whether clients or pipelines ask them.
         if !context.is_copy {
             self.rates.arrived(&model.loaded_as);
         }

@@ -8,14 +8,12 @@ use super::{Coming, Delivery, Host, recovery};
 use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
-/// A frame in progress.
 pub(super) enum FrameInProgress {
     Requests(RequestFrame),
     Cancels(CancelFrame),
     Returns(Returning),
 }
 
-/// A frame of requests.
 pub(super) struct RequestFrame {
     pub(super) peer: Peer,
     pub(super) received: Time,

@@ -177,7 +177,7 @@ impl ModelWorker {
         }
     }
 
-    /// A model leaves the queue that it shares; nobody else is disturbed.
+    /// A model leaves the queue that it shares; the others stay as they are.
     fn remove_member(&mut self, now: Time, index: usize, id: ModelId) {
         let Some(slot) = &mut self.slots[index] else { return };
         slot.members.retain(|member| member.id != id);
@@ -192,7 +192,7 @@ impl ModelWorker {
         own.into_iter().for_each(|request| self.delivery.end_unserved(request));
     }
 
-    /// Takes the queue of a model away, with whoever shares it. The rank worker hears no more of its ordinal.
+    /// Takes the queue of a model away, with all models that share it. The rank worker hears no more of its ordinal.
     fn take_queue(&mut self, id: ModelId) -> Option<ModelSlot> {
         let index = *self.by_id.get(&id)?;
         let slot = self.slots[index].take()?;
