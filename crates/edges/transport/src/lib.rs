@@ -1,4 +1,5 @@
-//! How bytes move between processes: framed links over TCP, payload reads, and the client of the control surface.
+//! How bytes move between processes: framed links (over TCP, shared memory or RDMA), payload reads, and clients of the
+//! control services.
 
 mod carrier_negotiation;
 mod control_client;

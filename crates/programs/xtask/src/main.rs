@@ -1,5 +1,5 @@
-//! The checks of the repository. `cargo xtask verify` runs everything CI runs and writes nothing; `cargo xtask fix` is
-//! the only command that writes.
+//! The checks of the repository. `cargo xtask verify` runs everything CI runs and writes nothing; `fix`, `figures`
+//! and `dashboards` write.
 
 mod advisories;
 mod comments;
