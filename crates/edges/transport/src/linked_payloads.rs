@@ -357,16 +357,16 @@ impl LinkedPayloads {
     }
 
     /// Inputs that are found without a request; none for the others.
-    async fn look(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
+    async fn find_inputs(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
         match link.inputs() {
-            Inputs::Shared(shared) => self.look_here(&shared, sequences).await,
-            Inputs::Rdma(rdma) => self.look_there(&rdma, sequences).await,
+            Inputs::Shared(shared) => self.find_shared(&shared, sequences).await,
+            Inputs::Rdma(rdma) => self.find_remote(&rdma, sequences).await,
             Inputs::Requested => vec![None; sequences.len()],
         }
     }
 
     /// Copies inputs out of shared memory.
-    async fn look_here(&self, shared: &SharedPair, sequences: &[u64]) -> Payloads {
+    async fn find_shared(&self, shared: &SharedPair, sequences: &[u64]) -> Payloads {
         let (mut payloads, mut copied) = (Vec::with_capacity(sequences.len()), 0);
         for &sequence in sequences {
             let input = self.found(sequence, shared.input(sequence));
@@ -381,7 +381,7 @@ impl LinkedPayloads {
     }
 
     /// READs inputs, all at once as far as there are credits.
-    async fn look_there(&self, rdma: &RdmaInputs, sequences: &[u64]) -> Payloads {
+    async fn find_remote(&self, rdma: &RdmaInputs, sequences: &[u64]) -> Payloads {
         let one = |&sequence| async move {
             match rdma.input(sequence).await {
                 Ok(input) => self.found(sequence, input),
@@ -471,7 +471,7 @@ impl PayloadTransport for LinkedPayloads {
         let begun = Instant::now();
         let found_by = link.way;
         let asked_by = if found_by == Way::Rdma { Way::RdmaSend } else { Way::Tcp };
-        let mut payloads = self.look(&link, &sequences).await;
+        let mut payloads = self.find_inputs(&link, &sequences).await;
         let (found, bytes) = sizes(&payloads);
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();
         if missing.is_empty() {

@@ -182,7 +182,7 @@ impl Inner {
     }
 
     /// The last look if it is fresh, or a new one.
-    async fn look(&self) -> Look {
+    async fn fresh_look(&self) -> Look {
         let mut looked = self.looked.lock().await;
         if let Some((at, look)) = &*looked
             && at.elapsed() < FRESH
@@ -274,14 +274,14 @@ impl Inner {
     }
 
     async fn cluster(&self, by: tokio::time::Instant) -> Value {
-        let mut look = self.look().await;
+        let mut look = self.fresh_look().await;
         let histories = self.histories::<Overview>(&mut look, None, by).await;
         let load = self.load(&look);
         cluster::json(&look.view, &load, histories, &self.me, &look.notes, unix_ms())
     }
 
     async fn model(&self, name: &str, by: tokio::time::Instant) -> Result<Value, PageRefusal> {
-        let mut look = self.look().await;
+        let mut look = self.fresh_look().await;
         if look.view.model_named(name).is_none() {
             return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
         }
@@ -310,7 +310,7 @@ impl Inner {
     }
 
     async fn timeline(&self, by: tokio::time::Instant) -> Value {
-        let mut look = self.look().await;
+        let mut look = self.fresh_look().await;
         let load = self.load(&look);
         let asked = timeline::asked(&look.view);
         let count = timeline::batches_of_each(asked.values().map(Vec::len).sum());
@@ -347,7 +347,7 @@ impl Inner {
 
     async fn explain(&self, request: &str) -> Result<Value, PageRefusal> {
         let id = request.parse::<RequestId>().map_err(|error| PageRefusal::bad_request(error.to_string()))?;
-        let look = self.look().await;
+        let look = self.fresh_look().await;
         if !look.view.frontends.contains_key(&id.frontend) {
             return Err(PageRefusal::not_found(format!("request {id}: there is no frontend {}", id.frontend)));
         }

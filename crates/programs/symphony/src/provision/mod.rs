@@ -218,7 +218,7 @@ impl Provisioner {
                 self.wish = self.ask().await;
             }
             let view = std::sync::Arc::clone(&views.borrow_and_update());
-            self.look(&view).await;
+            self.reconcile(&view).await;
         }
     }
 
@@ -275,7 +275,7 @@ impl Provisioner {
         granted
     }
 
-    async fn look(&mut self, view: &View) {
+    async fn reconcile(&mut self, view: &View) {
         let current = self.replicas.current();
         let known: Vec<_> = self.replicas.known().collect();
         let seen = known.into_iter().map(|number| (number, self.seen(view, number))).collect();
