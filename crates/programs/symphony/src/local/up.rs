@@ -11,9 +11,9 @@ use symphony_config::{Address, BackendConfig, ClusterConfig, ExecutorKind, NodeC
 use symphony_executor::load_runtime;
 use symphony_types::Level;
 
-use super::cluster::LocalCluster;
 use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
 use super::layout::Layout;
+use super::local_cluster::LocalCluster;
 use super::{demo_models, signalled, tell};
 use crate::cli::UpArgs;
 use crate::context::{self, Contexts};

@@ -1,8 +1,8 @@
 //! `symphony provision`: starts and stops backends on this machine by the cluster's advice to KEDA.
 
 mod budget;
-mod fleet;
 mod horizontal;
+mod replica_processes;
 mod replicas;
 mod scaler;
 
@@ -18,9 +18,9 @@ use symphony_types::{BackendId, Duty, Member};
 use tokio::time::Instant;
 
 use self::budget::Budget;
-use self::fleet::Fleet;
 use self::horizontal::Horizontal;
 pub(crate) use self::horizontal::HorizontalSettings;
+use self::replica_processes::Fleet;
 use self::replicas::{Order, Replicas, Seen};
 use self::scaler::{Scaler, ScalerAnswer};
 use crate::cli::ProvisionArgs;
