@@ -41,6 +41,6 @@ pub use local_link::{LocalReceiver, local_link};
 pub use local_payloads::LocalPayloads;
 pub use payload::{PayloadFrontend, PayloadTransport, Payloads, ResultToFrontend, ReturnedResult};
 pub use payload_meter::PayloadMeter;
-pub use read_times::{PairReading, ReadCounts, Readings, Way};
+pub use read_times::{PairReading, ReadCounts, ReadPath, Readings};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub use symphony_shared_memory::Placed as PlacedInput;

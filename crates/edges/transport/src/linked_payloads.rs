@@ -27,7 +27,7 @@ use crate::link::{connect_data_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToFrontend};
 use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
-use crate::read_times::{PairReading, ReadTimes, Readings, Way};
+use crate::read_times::{PairReading, ReadPath, ReadTimes, Readings};
 use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
@@ -172,12 +172,16 @@ impl LinkedPayloads {
             // A link that is being opened has no statistics.
             let Ok(slot) = slot.try_lock() else { continue };
             if let Some(link) = slot.link.as_ref().filter(|link| link.is_open()) {
-                pairs.push(PairReading { frontend, way: link.way, reads: Way::ALL.map(|way| link.times.read(way)) });
+                pairs.push(PairReading {
+                    frontend,
+                    way: link.way,
+                    reads: ReadPath::ALL.map(|way| link.times.read(way)),
+                });
             }
         }
         pairs.sort_by_key(|pair| pair.frontend);
         let damaged = self.damaged.load(Ordering::Relaxed);
-        Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
+        Readings { reads: ReadPath::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
     }
 
     /// Records a read of this many bytes that took this long.
@@ -470,7 +474,7 @@ impl PayloadTransport for LinkedPayloads {
         // The time to open a link says nothing about the next read.
         let begun = Instant::now();
         let found_by = link.way;
-        let asked_by = if found_by == Way::Rdma { Way::RdmaSend } else { Way::Tcp };
+        let asked_by = if found_by == ReadPath::Rdma { ReadPath::RdmaSend } else { ReadPath::Tcp };
         let mut payloads = self.find_inputs(&link, &sequences).await;
         let (found, bytes) = sizes(&payloads);
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();

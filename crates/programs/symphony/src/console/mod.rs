@@ -67,7 +67,7 @@ pub(crate) struct Me {
 type History = Box<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 
 /// What a frontend knows of its own requests: it needs no key to ask itself.
-pub(crate) struct Own {
+pub(crate) struct OwnRequests {
     /// Its last hour, as its `/api/history` shows it.
     pub(crate) history: History,
     /// What became of a request for a pipeline, as its `/api/explain` shows it.
@@ -86,7 +86,7 @@ struct Inner {
     /// The newest view that this process has.
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
     /// None if this process is no frontend.
-    own: Option<Arc<Own>>,
+    own: Option<Arc<OwnRequests>>,
     /// The last look: those who ask different things within a second share it.
     looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
     window: Mutex<(Option<Duration>, Window)>,
@@ -129,7 +129,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: Own,
+        own: OwnRequests,
     ) -> anyhow::Result<Self> {
         Ok(Self::with_own(me, net, control, newest, Some(Arc::new(own)), frontend_page::client_of_process()?))
     }
@@ -139,7 +139,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: Option<Arc<Own>>,
+        own: Option<Arc<OwnRequests>>,
         http: PageClient,
     ) -> Self {
         Self(Arc::new(Inner {
