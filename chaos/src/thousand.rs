@@ -2,7 +2,7 @@
 //! again when the replica that leads them dies.
 
 mod player;
-mod report;
+mod thousand_report;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ use crate::scenario::{ClusterShape, Links, Load, Model};
 
 use player::PlayPlan;
 pub use player::play;
-pub use report::{ProcessUsage, ThousandReport};
+pub use thousand_report::{ProcessUsage, ThousandReport};
 use usage::Usage;
 
 /// How long anything may take that is waited for.

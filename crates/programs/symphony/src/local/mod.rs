@@ -3,9 +3,9 @@
 pub(crate) mod demo;
 mod demo_models;
 mod demo_report;
-mod federation;
 mod layout;
 mod local_cluster;
+mod local_federation;
 mod pki;
 pub(crate) mod process;
 mod tell;

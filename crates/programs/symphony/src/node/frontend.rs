@@ -154,7 +154,7 @@ fn federated_console(
         first.name
     );
     let net = security::net_in(config, first, symphony_net::Role::Frontend, &own.name)?.carried(carriers.clone());
-    let control = ControlClient::new(&net, &super::federation::control_addrs(first))?;
+    let control = ControlClient::new(&net, &super::federation_replica::control_addrs(first))?;
     console(own, (net, control), frontend, Some(note))
 }
 
@@ -212,7 +212,7 @@ async fn federated(
         let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
         let net = net.carried(carriers.clone());
         levels.push(net.level().clone());
-        let control = ControlClient::new(&net, &super::federation::control_addrs(cluster))?;
+        let control = ControlClient::new(&net, &super::federation_replica::control_addrs(cluster))?;
         let (name, data_addr) = (cluster.name.clone(), addr.to_string());
         clusters.push(ClusterAccess { name, data, data_addr, net, control });
     }
