@@ -1,9 +1,9 @@
 //! What operators and processes ask of the control group while faults strike, and whether the answers tell one story.
 
-mod clients;
+mod admin_clients;
 mod commits;
 mod story;
 
-pub(crate) use clients::AdminClients;
+pub(crate) use admin_clients::AdminClients;
 pub(crate) use commits::{Acked, Commits, Written, lost};
 pub(crate) use story::{AdminRecorder, Story, recorder};

@@ -2,7 +2,7 @@
 //! again when the replica that leads them dies.
 
 mod player;
-mod report;
+mod thousand_report;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ use crate::scenario::{ClusterShape, Links, Load, Model};
 
 use player::PlayPlan;
 pub use player::play;
-pub use report::{ProcessUsage, ThousandReport};
+pub use thousand_report::{ProcessUsage, ThousandReport};
 use usage::Usage;
 
 /// How long anything may take that is waited for.
@@ -129,7 +129,7 @@ async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     let cluster = Cluster::start(&shape, place).await?;
     let mut scene = Scene { plan, dir, cluster, player: None };
 
-    let view = scene.look().await?;
+    let view = scene.view().await?;
     let leader = view.control_leader.context("the control group has a leader")?;
     let all: Vec<_> = view.nodes.keys().copied().collect();
     let chosen = all.iter().copied().find(|node| *node != leader).context("there are several replicas")?;
@@ -171,7 +171,7 @@ async fn run_in(plan: &ThousandPlan, dir: &Path) -> Result<ThousandReport> {
     tokio::time::sleep(CALM).await;
 
     let clock = MachineClock::read()?;
-    let before = scene.look().await?;
+    let before = scene.view().await?;
     let victim = victim(&before).context("a replica beside the control group's leader leads something")?;
     let others = all_but(victim);
     let struck: BTreeMap<SubclusterId, Token> = before
@@ -289,7 +289,7 @@ struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    async fn look(&self) -> Result<View> {
+    async fn view(&self) -> Result<View> {
         Ok(self.cluster.control.get(true, CALL_WITHIN).await?)
     }
 
@@ -298,7 +298,7 @@ impl Scene<'_> {
         let give_up = Instant::now() + WITHIN;
         let wanted = self.plan.subclusters as usize;
         loop {
-            let view = self.look().await?;
+            let view = self.view().await?;
             let counted = count(&view);
             if counted == wanted {
                 return Ok(view);

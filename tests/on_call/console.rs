@@ -35,7 +35,7 @@ fn ran(cluster: &TestCluster, process: &str) -> Result<String> {
 }
 
 /// Looks at it as people do.
-fn look(cluster: &TestCluster) {
+fn check_in_browser(cluster: &TestCluster) {
     let Some(browser) = browser() else { return };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("clients/console.py");
     let console = format!("http://{}", cluster.address("scheduler-2", "metrics"));
@@ -103,7 +103,7 @@ fn any_process_shows_the_whole_cluster_and_what_became_of_its_requests() {
         }
 
         phase("in a browser");
-        look(cluster);
+        check_in_browser(cluster);
         cluster.end_load(load).unwrap().check_safety().unwrap();
 
         phase("a frontend that does not answer is named, and the rest is shown");

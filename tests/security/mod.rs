@@ -1,6 +1,6 @@
 //! Which processes may talk to a cluster, and in which role.
 
-mod door;
+mod callers;
 mod shared_memory;
 
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use symphony_executor::item_checksum;
 use symphony_tests::{Shape, TestCluster, emulated_model, numbers, phase, tell};
 
-use super::door::{ANN, BOB, Files};
+use super::callers::{ANN, BOB, Files};
 
 /// How long a request may be asked again for which there was no time, on a machine that pauses.
 const SOON: Duration = Duration::from_secs(60);

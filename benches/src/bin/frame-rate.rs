@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use core_affinity::CoreId;
-use symphony_benches::frames::{Options, Report, Way, run, serve};
+use symphony_benches::frames::{LinkKind, Options, Report, run, serve};
 use symphony_benches::measured::{Figures, Measured, at_most};
 
 /// One way, in microseconds, as the specification wants it.
@@ -41,7 +41,7 @@ struct Args {
     measured: Measured,
     /// Be the scheduler's process: how this program starts itself.
     #[arg(long, hide = true, requires = "pki")]
-    serve: Option<Way>,
+    serve: Option<LinkKind>,
     /// The certificates of both.
     #[arg(long, hide = true)]
     pki: Option<PathBuf>,

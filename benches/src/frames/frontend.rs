@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::clock::{cpu_ns, now_ns};
 use super::report::{LatencyRow, RateRow, Report};
-use super::scheduler::{ACKNOWLEDGED_EVERY, BARE_BYTES, FRONTEND, SCHEDULER, Served, Way};
+use super::scheduler::{ACKNOWLEDGED_EVERY, BARE_BYTES, FRONTEND, LinkKind, SCHEDULER, Served};
 
 /// Requests that may be on their way: far more than a round trip needs, and below what a link holds if each is a frame.
 const WINDOW: u64 = 4096;
@@ -55,20 +55,20 @@ pub fn run(options: &Options) -> Result<Report> {
         authority.issue(&Identity::new("frames", role, name)?, 1)?;
     }
     let mut report = Report { rates: Vec::new(), latencies: Vec::new() };
-    let mut links = vec![Way::Link, Way::SecuredLink, Way::SharedLink, Way::SpinningLink];
-    links.extend(options.rdma.then_some(Way::RdmaLink));
+    let mut links = vec![LinkKind::Link, LinkKind::SecuredLink, LinkKind::SharedLink, LinkKind::SpinningLink];
+    links.extend(options.rdma.then_some(LinkKind::RdmaLink));
     for &way in &links {
         for frame_max in [ANNOUNCED_REQUESTS_MAX, 1] {
             report.rates.push(rate(options, pki.path(), way, frame_max)?);
         }
     }
-    for way in [Way::BareTcp].into_iter().chain(links) {
+    for way in [LinkKind::BareTcp].into_iter().chain(links) {
         report.latencies.push(latency(options, pki.path(), way)?);
     }
     Ok(report)
 }
 
-fn rate(options: &Options, pki: &Path, way: Way, frame_max: usize) -> Result<RateRow> {
+fn rate(options: &Options, pki: &Path, way: LinkKind, frame_max: usize) -> Result<RateRow> {
     let scheduler = Scheduler::start(options, pki, way)?;
     let before = cpu_ns()?;
     let (net, rate_for) = (way.net(pki, Role::Frontend, FRONTEND)?, options.rate_for);
@@ -87,10 +87,10 @@ fn rate(options: &Options, pki: &Path, way: Way, frame_max: usize) -> Result<Rat
     })
 }
 
-fn latency(options: &Options, pki: &Path, way: Way) -> Result<LatencyRow> {
+fn latency(options: &Options, pki: &Path, way: LinkKind) -> Result<LatencyRow> {
     let scheduler = Scheduler::start(options, pki, way)?;
     let count = options.latencies;
-    if way == Way::BareTcp {
+    if way == LinkKind::BareTcp {
         let mut stream = std::net::TcpStream::connect(&scheduler.addr)?;
         stream.set_nodelay(true)?;
         for sequence in 1..=count {
@@ -120,7 +120,7 @@ type Link = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>);
 
 /// Runs something with a link, in a runtime with as many workers as a process has that is bound to one core. Everything
 /// sent has been written when it returns.
-fn over_link<T, F>(addr: &str, net: Net, way: Way, run: impl FnOnce(Link) -> F + Send + 'static) -> Result<T>
+fn over_link<T, F>(addr: &str, net: Net, way: LinkKind, run: impl FnOnce(Link) -> F + Send + 'static) -> Result<T>
 where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send,
@@ -139,16 +139,16 @@ where
 }
 
 /// A request that has come up: its number, and when.
-type Word = (u64, u64);
+type ArrivedRequest = (u64, u64);
 
-fn announce(words: &[Word]) -> ToLeader {
+fn announce(words: &[ArrivedRequest]) -> ToLeader {
     let header = |&(sequence, at)| RequestHeader { sequence, model: 1, items: 1, budget: at, attempt: 1, weight: 1000 };
     ToLeader::Announce { token: Token::new(1), requests: words.iter().map(header).collect() }
 }
 
 /// Sends as fast as the other end receives, and says how many that were.
 async fn send_for((sender, mut receiver): Link, frame_max: usize, time: Duration) -> Result<u64> {
-    let (words, mut come_up) = mpsc::unbounded_channel::<Word>();
+    let (words, mut come_up) = mpsc::unbounded_channel::<ArrivedRequest>();
     let (acknowledged, more) = (Arc::<AtomicU64>::default(), Arc::<Notify>::default());
     let (seen, wake) = (Arc::clone(&acknowledged), Arc::clone(&more));
     let hearing = tokio::spawn(async move {
@@ -188,7 +188,7 @@ async fn send_for((sender, mut receiver): Link, frame_max: usize, time: Duration
 }
 
 async fn send_one_by_one((sender, _receiver): Link, count: u64) -> Result<()> {
-    let (words, mut come_up) = mpsc::unbounded_channel::<Word>();
+    let (words, mut come_up) = mpsc::unbounded_channel::<ArrivedRequest>();
     let announcing = tokio::spawn(async move {
         let mut gathered = Vec::new();
         while come_up.recv_many(&mut gathered, ANNOUNCED_REQUESTS_MAX).await > 0 {
@@ -213,7 +213,7 @@ struct Scheduler {
 }
 
 impl Scheduler {
-    fn start(options: &Options, pki: &Path, way: Way) -> Result<Self> {
+    fn start(options: &Options, pki: &Path, way: LinkKind) -> Result<Self> {
         let way = way.to_possible_value().context("every way has a name")?;
         let mut command = Command::new(&options.program);
         command.args(["--serve", way.get_name(), "--core", &options.scheduler_core.to_string()]).arg("--pki").arg(pki);

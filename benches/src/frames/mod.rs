@@ -9,4 +9,4 @@ mod scheduler;
 
 pub use frontend::{Options, run};
 pub use report::{LatencyRow, RateRow, Report};
-pub use scheduler::{Served, Way, serve};
+pub use scheduler::{LinkKind, Served, serve};

@@ -20,7 +20,7 @@ use super::clock::{cpu_ns, now_ns};
 
 /// How the two processes are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Way {
+pub enum LinkKind {
     /// Bytes of the size of a frame, written and read by blocking calls: what the machine takes.
     BareTcp,
     /// A link without encryption.
@@ -72,7 +72,7 @@ pub struct Served {
     pub max_ns: u64,
 }
 
-impl Way {
+impl LinkKind {
     /// Its name in tables.
     pub(super) const fn label(self) -> &'static str {
         match self {
@@ -114,8 +114,8 @@ impl Way {
 ///
 /// # Errors
 /// If the connection fails, or requests are missing, doubled or out of order.
-pub fn serve(way: Way, pki: &Path, listening: impl FnOnce(std::net::SocketAddr)) -> Result<Served> {
-    if way == Way::BareTcp {
+pub fn serve(way: LinkKind, pki: &Path, listening: impl FnOnce(std::net::SocketAddr)) -> Result<Served> {
+    if way == LinkKind::BareTcp {
         return serve_bare(listening);
     }
     // As many workers as a process has that is bound to one core.

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bytes::Bytes;
 use hdrhistogram::Histogram;
 use symphony_config::PayloadTransportKind;
-use symphony_transport::Way;
+use symphony_transport::ReadPath;
 use tokio::runtime::{Builder, Runtime};
 
 use super::owners::Owners;
@@ -71,12 +71,12 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
         backend.block_on(owners.link(&inputs))
     };
     let mut ways = vec![
-        ("shared memory", Way::SharedMemory, start(PayloadTransportKind::SharedMemory, true)?),
-        ("TCP loopback", Way::Tcp, start(PayloadTransportKind::Tcp, false)?),
-        ("TCP loopback, mutual TLS", Way::Tcp, start(PayloadTransportKind::Tcp, true)?),
+        ("shared memory", ReadPath::SharedMemory, start(PayloadTransportKind::SharedMemory, true)?),
+        ("TCP loopback", ReadPath::Tcp, start(PayloadTransportKind::Tcp, false)?),
+        ("TCP loopback, mutual TLS", ReadPath::Tcp, start(PayloadTransportKind::Tcp, true)?),
     ];
     if rdma {
-        ways.push(("RDMA", Way::Rdma, start(PayloadTransportKind::Rdma, true)?));
+        ways.push(("RDMA", ReadPath::Rdma, start(PayloadTransportKind::Rdma, true)?));
     }
 
     let warm_up = (pulls / 10).min(WARM_UP_MAX);
@@ -120,7 +120,7 @@ pub fn run(options: Options) -> Result<Vec<Row>> {
     for (_, way, of) in &ways {
         let inputs = of.transport().readings().reads[*way as usize].inputs;
         // The first of each link comes before anything is shared: by TCP, or over the RDMA connection.
-        let first = if *way == Way::Tcp { owners as u64 } else { 0 };
+        let first = if *way == ReadPath::Tcp { owners as u64 } else { 0 };
         ensure!(inputs == expected + first, "{inputs} inputs came by {}", way.label());
     }
     let names = COPIES.into_iter().chain(ways.iter().map(|(name, ..)| *name));

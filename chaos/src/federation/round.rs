@@ -14,7 +14,7 @@ use super::fault::{FederationFault, How, TopTrouble, WhoOfTop};
 use super::models::{in_place, is_loaded, rehomed, settled};
 use super::plans::Plans;
 use super::scenario::FederationScenario;
-use super::system::{Federation, LOOK_WITHIN, Own, READY_WITHIN};
+use super::system::{Federation, FederationProcess, LOOK_WITHIN, READY_WITHIN};
 use super::traveller::Traveller;
 use crate::cluster::Process;
 use crate::load::Observations;
@@ -46,7 +46,7 @@ struct Strike {
 enum InForce {
     Nothing,
     Cluster { group: usize, how: How, processes: Vec<Process>, models: Vec<usize> },
-    Top(Vec<Own>, How),
+    Top(Vec<FederationProcess>, How),
     Travel(Traveller),
 }
 
@@ -163,7 +163,7 @@ impl Scene<'_> {
     }
 
     /// Whom a fault of the group above the clusters strikes, and whether that is when it should be.
-    async fn victims(&mut self, trouble: &TopTrouble) -> Result<(Vec<Own>, bool)> {
+    async fn victims(&mut self, trouble: &TopTrouble) -> Result<(Vec<FederationProcess>, bool)> {
         let give_up = Instant::now() + MOVE_WITHIN;
         let moves = || self.plans.seen().newest.models.values().any(|model| model.moves_to.is_some());
         let mut leader = None;
@@ -176,7 +176,7 @@ impl Scene<'_> {
         }
         let in_time = !trouble.in_a_move || moves();
         let victims = match trouble.who {
-            WhoOfTop::Leader => leader.map(Own::Top).into_iter().collect(),
+            WhoOfTop::Leader => leader.map(FederationProcess::Top).into_iter().collect(),
             WhoOfTop::All => self.federation.top(),
         };
         Ok((victims, in_time))

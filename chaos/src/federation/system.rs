@@ -33,14 +33,14 @@ pub(super) const LOOK_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process that belongs to no cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Own {
+pub(super) enum FederationProcess {
     /// A replica of the group above the clusters, by its id.
     Top(u64),
     /// A frontend of all clusters.
     Frontend(u32),
 }
 
-impl fmt::Display for Own {
+impl fmt::Display for FederationProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Top(id) => write!(f, "federation-{id}"),
@@ -60,9 +60,9 @@ pub(super) struct Federation {
     pub(super) replicas: BTreeMap<u64, FederationClient>,
     pub(super) frontends: Vec<FrontendConfig>,
     /// Where each process of its own says how it is.
-    pages: BTreeMap<Own, Address>,
-    running: BTreeMap<Own, Child>,
-    not_running: BTreeMap<Own, ChildSpec>,
+    pages: BTreeMap<FederationProcess, Address>,
+    running: BTreeMap<FederationProcess, Child>,
+    not_running: BTreeMap<FederationProcess, ChildSpec>,
 }
 
 impl Federation {
@@ -115,7 +115,7 @@ impl Federation {
         };
         let (mut pages, mut not_running, mut frontends) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
         for replica in &replicas {
-            let (id, own) = (replica.id, Own::Top(replica.id.get()));
+            let (id, own) = (replica.id, FederationProcess::Top(replica.id.get()));
             let metrics = own_loopback()?;
             pages.insert(own, metrics.clone());
             let data_dir = place.dir.join(format!("{own}-raft"));
@@ -126,7 +126,7 @@ impl Federation {
             not_running.insert(own, spec_of(own, &config, &place)?);
         }
         for number in 1..=shape.frontends {
-            let own = Own::Frontend(number);
+            let own = FederationProcess::Frontend(number);
             let name = own.to_string();
             let config = FrontendConfig {
                 name: name.clone(),
@@ -200,18 +200,18 @@ impl Federation {
     }
 
     /// Starts a process that does not run, over its own data.
-    pub(super) fn start_again(&mut self, own: Own) -> Result<()> {
+    pub(super) fn start_again(&mut self, own: FederationProcess) -> Result<()> {
         let spec = self.not_running.remove(&own).with_context(|| format!("{own} runs already"))?;
         self.running.insert(own, spec.spawn()?);
         Ok(())
     }
 
-    fn child(&mut self, own: Own) -> Result<&mut Child> {
+    fn child(&mut self, own: FederationProcess) -> Result<&mut Child> {
         self.running.get_mut(&own).with_context(|| format!("{own} does not run"))
     }
 
     /// Strikes a process of its own.
-    pub(super) fn strike(&mut self, own: Own, how: How) -> Result<()> {
+    pub(super) fn strike(&mut self, own: FederationProcess, how: How) -> Result<()> {
         let child = self.child(own)?;
         ensure!(child.ended()?.is_none(), "{own} had ended before it was struck");
         match how {
@@ -226,7 +226,7 @@ impl Federation {
     }
 
     /// Takes that back.
-    pub(super) fn relieve(&mut self, own: Own, how: How) -> Result<()> {
+    pub(super) fn relieve(&mut self, own: FederationProcess, how: How) -> Result<()> {
         match how {
             How::Pause => self.child(own)?.signal(Signal::SIGCONT),
             How::Kill => self.start_again(own),
@@ -256,8 +256,8 @@ impl Federation {
     }
 
     /// The replicas of the group above the clusters.
-    pub(super) fn top(&self) -> Vec<Own> {
-        self.replicas.keys().map(|&id| Own::Top(id)).collect()
+    pub(super) fn top(&self) -> Vec<FederationProcess> {
+        self.replicas.keys().map(|&id| FederationProcess::Top(id)).collect()
     }
 
     /// Where the frontends say how they are.
@@ -288,7 +288,7 @@ impl Federation {
 const STOP_WITHIN: Duration = Duration::from_secs(20);
 const STOP_POLL: Duration = Duration::from_millis(10);
 
-async fn wait_ended(own: Own, child: &mut Child) -> Result<()> {
+async fn wait_ended(own: FederationProcess, child: &mut Child) -> Result<()> {
     let give_up = tokio::time::Instant::now() + STOP_WITHIN;
     while child.ended()?.is_none() {
         ensure!(tokio::time::Instant::now() < give_up, "{own} has not ended {STOP_WITHIN:?} after SIGTERM");
@@ -320,10 +320,10 @@ fn seen_by(
 }
 
 /// Writes a process's configuration, and says how it is started.
-fn spec_of(own: Own, config: &NodeConfig, place: &ClusterSetup<'_>) -> Result<ChildSpec> {
+fn spec_of(own: FederationProcess, config: &NodeConfig, place: &ClusterSetup<'_>) -> Result<ChildSpec> {
     let role = match own {
-        Own::Top(_) => "federation",
-        Own::Frontend(_) => "frontend",
+        FederationProcess::Top(_) => "federation",
+        FederationProcess::Frontend(_) => "frontend",
     };
     crate::cluster::node_spec(&own.to_string(), role, config, place.binary, place.dir)
 }

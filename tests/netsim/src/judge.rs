@@ -36,7 +36,7 @@ impl Judge {
     ///
     /// # Errors
     /// The invariant that is broken, with what contradicts what.
-    pub(crate) fn look(&mut self, now: Duration, cluster: &Cluster) -> Result<(), String> {
+    pub(crate) fn check(&mut self, now: Duration, cluster: &Cluster) -> Result<(), String> {
         if let Some(broken) = Invariant::ALL.into_iter().find(|&i| symphony_telemetry::violations(i) > 0) {
             return Err(format!("{}: counted by a process itself: {}", broken.id(), broken.sentence()));
         }

@@ -88,7 +88,7 @@ impl Simulation {
     /// A millisecond, and a look at everything.
     pub(crate) fn step(&mut self) -> Result<(), String> {
         self.sim.step().map_err(|error| format!("a process ended: {error}"))?;
-        self.judge.look(self.sim.elapsed(), &self.cluster)
+        self.judge.check(self.sim.elapsed(), &self.cluster)
     }
 
     /// Ends the process of a replica, but not its machine.

@@ -1,5 +1,5 @@
 //! Plans and moves as data: which models and backends move where, at what cost, and how far they are. The rules are in
-//! `plans.rs` and `moves.rs`.
+//! `epoch_plans.rs` and `moves.rs`.
 
 use std::fmt;
 

@@ -41,7 +41,7 @@ impl TokenBucket {
     ///
     /// # Errors
     /// If not: how long until then, at this rate.
-    pub fn look(&mut self, now: Time) -> Result<(), Nanos> {
+    pub fn check_level(&mut self, now: Time) -> Result<(), Nanos> {
         self.fill(now);
         if self.level > 0.0 {
             return Ok(());
@@ -54,9 +54,9 @@ impl TokenBucket {
     /// Takes what something costs, if anything is in the bucket.
     ///
     /// # Errors
-    /// As [`look`](Self::look); then nothing was taken.
+    /// As [`check_level`](Self::check_level); then nothing was taken.
     pub fn take(&mut self, now: Time, cost: f64) -> Result<(), Nanos> {
-        self.look(now)?;
+        self.check_level(now)?;
         self.level -= sound(cost);
         Ok(())
     }
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(bucket.take(at(0), 10.0), Ok(()));
         let wait = bucket.take(at(0), 1.0).unwrap_err();
         assert_eq!(wait.get() / 1_000_000, 4000);
-        assert!(bucket.look(at(3999)).is_err() && bucket.look(at(4001)).is_ok());
+        assert!(bucket.check_level(at(3999)).is_err() && bucket.check_level(at(4001)).is_ok());
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Every scheduling decision of Symphony, and nothing else: no clock, no thread, no socket.
 //!
-//! Two objects, each with one method `step(now, input, &mut actions)`: [`ModelQueue`] holds the requests of one model
-//! and forms its batches; [`GpuRanker`] knows when the GPUs of one sub-cluster are free and decides which model gets
-//! which GPU when. A host (the runtime or the simulator) executes their actions.
+//! Three objects, each driven by one method `step` with the time and an input: [`ModelQueue`] holds the requests of
+//! one model and forms its batches; [`GpuRanker`] knows when the GPUs of one sub-cluster are free and decides which
+//! model gets which GPU when; [`PoolControl`] tells all queues the pressure on that sub-cluster and how early to start.
+//! A host (the runtime or the simulator) executes their actions.
 //!
-//! A [`ClusterPolicy`] takes the place of both, with one `step` for a whole sub-cluster: the port for policies that a
-//! program adds to its [`PolicyRegistry`].
+//! A [`ClusterPolicy`] takes the place of all three, with one `step` for a whole sub-cluster: the port for policies
+//! that a program adds to its [`PolicyRegistry`].
 
 mod actions;
 mod auto;

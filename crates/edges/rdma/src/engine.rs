@@ -1,5 +1,6 @@
 //! The thread that polls the device's completions. It polls without pause while completions arrive, and waits for an
-//! event after a short idle time. A reader that finds its stream empty polls as well ([`Engine::look`]).
+//! event after a short idle time. A reader that finds its stream empty polls as well
+//! ([`Engine::dispatch_completions`]).
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -96,7 +97,7 @@ impl<C: CompletionHandler> Engine<C> {
     }
 
     /// Dispatches all completions up to now.
-    pub(crate) fn look(&self) {
+    pub(crate) fn dispatch_completions(&self) {
         for _ in 0..self.looks_max {
             // An error of the queue also ends the thread.
             if !self.ears.take().unwrap_or(false) {
@@ -108,7 +109,7 @@ impl<C: CompletionHandler> Engine<C> {
     /// Registers a connection for the completions of its queue pair.
     pub(crate) fn join(&self, number: u32, connection: &Arc<C>) -> Result<(), RdmaError> {
         // Room in the queue is counted by connections: first remove what ended ones have left there.
-        self.look();
+        self.dispatch_completions();
         self.ears.connections.join(number, connection, self.connections_max).map_err(|refused| match refused {
             NotJoined::Full(there) => RdmaError::Full(there),
             NotJoined::Closed => Broken::Unheard.into(),

@@ -86,8 +86,8 @@ impl Session {
     }
 
     /// Dispatches all completions up to now, for all connections.
-    pub(crate) fn look(&self) {
-        self.engine.look();
+    pub(crate) fn dispatch_completions(&self) {
+        self.engine.dispatch_completions();
     }
 
     /// Copies `length` bytes of the peer's memory into the piece.

@@ -1,6 +1,6 @@
 //! The telemetry of a process: log, metrics, health, broken invariants, and a console.
 //!
-//! Each crate defines its metrics in one file as [`MetricName`]s, and its tests check them with [`check_names`].
+//! Each crate defines its metrics as [`MetricName`]s, most in one file, and its tests check them with [`check_names`].
 //! [`violated`] counts a broken invariant. [`serve`] exports everything over HTTP.
 
 pub mod buckets;

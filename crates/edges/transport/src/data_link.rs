@@ -13,7 +13,7 @@ use crate::echo::EchoTimes;
 use crate::link::{LinkReceiver, LinkSender};
 use crate::payload::Payloads;
 use crate::rdma::RdmaInputs;
-use crate::read_times::{ReadTimes, Way};
+use crate::read_times::{ReadPath, ReadTimes};
 use crate::sharing::SharedPair;
 use crate::stuck::stuck;
 
@@ -71,7 +71,7 @@ pub(crate) enum Inputs {
 pub(crate) struct DataLink {
     pub(crate) sender: LinkSender<ToDataServer>,
     session: Session,
-    pub(crate) way: Way,
+    pub(crate) way: ReadPath,
     pub(crate) times: Arc<ReadTimes>,
 }
 
@@ -135,11 +135,11 @@ impl Drop for ReadUnderWay<'_> {
 
 impl Inputs {
     /// What the two have agreed on.
-    const fn way(&self) -> Way {
+    const fn way(&self) -> ReadPath {
         match self {
-            Self::Shared(_) => Way::SharedMemory,
-            Self::Rdma(_) => Way::Rdma,
-            Self::Requested => Way::Tcp,
+            Self::Shared(_) => ReadPath::SharedMemory,
+            Self::Rdma(_) => ReadPath::Rdma,
+            Self::Requested => ReadPath::Tcp,
         }
     }
 }

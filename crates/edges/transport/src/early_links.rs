@@ -154,7 +154,7 @@ impl Tries {
         for frontend in wanted {
             let known = self.frontends.entry(frontend).or_insert(Try { stage: Stage::Due { at: first }, failures: 0 });
             if let Some(is_open) = is_open(frontend) {
-                known.look(now, is_open);
+                known.note_link(now, is_open);
             }
         }
         let is_due = |(_, known): &(_, &mut Try)| matches!(known.stage, Stage::Due { at } if at <= now);
@@ -202,7 +202,7 @@ impl Tries {
 
 impl Try {
     /// Records whether there is a link: a read may have opened one, and every link may end.
-    fn look(&mut self, now: Instant, is_open: bool) {
+    fn note_link(&mut self, now: Instant, is_open: bool) {
         match self.stage {
             Stage::Due { .. } if is_open => self.stage = Stage::Linked { since: now },
             Stage::Linked { since } if !is_open && now < since + AGAIN_AFTER_MAX => self.failed(now),

@@ -50,7 +50,7 @@ pub(crate) struct EchoWatch {
     asked: u64,
     /// Since when the last request has been waiting.
     waits: Option<Instant>,
-    look_at: Instant,
+    poll_at: Instant,
     pause: Duration,
     /// Whether anything but answers came since the last one.
     used: bool,
@@ -60,12 +60,12 @@ pub(crate) struct EchoWatch {
 impl EchoWatch {
     pub(crate) fn new(now: Instant, times: EchoTimes) -> Self {
         let pause = times.ask_again_after;
-        Self { times, asked: 0, waits: None, look_at: now + pause, pause, used: false, movement: Movement::Unknown }
+        Self { times, asked: 0, waits: None, poll_at: now + pause, pause, used: false, movement: Movement::Unknown }
     }
 
-    /// When to call [`look`](Self::look).
-    pub(crate) const fn look_at(&self) -> Instant {
-        self.look_at
+    /// When to call [`poll_echo`](Self::poll_echo).
+    pub(crate) const fn poll_at(&self) -> Instant {
+        self.poll_at
     }
 
     /// What is known of the link now.
@@ -74,12 +74,12 @@ impl EchoWatch {
     }
 
     /// Checks the link; returns the number of a request that is to be sent now.
-    pub(crate) fn look(&mut self, now: Instant) -> Option<u64> {
-        if now < self.look_at {
+    pub(crate) fn poll_echo(&mut self, now: Instant) -> Option<u64> {
+        if now < self.poll_at {
             return None;
         }
-        let held_up = now > self.look_at + self.times.late;
-        self.look_at = now + self.times.stuck_after;
+        let held_up = now > self.poll_at + self.times.late;
+        self.poll_at = now + self.times.stuck_after;
         let question = match self.waits {
             None => {
                 self.asked += 1;
@@ -112,7 +112,7 @@ impl EchoWatch {
     pub(crate) fn stir(&mut self, now: Instant) {
         if self.rests() {
             self.pause = self.times.ask_again_after;
-            self.look_at = self.look_at.min(now + self.pause);
+            self.poll_at = self.poll_at.min(now + self.pause);
         }
     }
 
@@ -126,9 +126,9 @@ impl EchoWatch {
         }
         let idle = (self.pause * 2).min(self.times.ask_again_max);
         self.pause = if std::mem::take(&mut self.used) { self.times.ask_again_after } else { idle };
-        self.look_at = now + self.pause;
+        self.poll_at = now + self.pause;
         if self.rests() {
-            self.look_at = self.times.moment(self.look_at);
+            self.poll_at = self.times.moment(self.poll_at);
         }
     }
 }
@@ -156,8 +156,8 @@ mod tests {
             Self { watch: EchoWatch::new(start, times(start)), start }
         }
 
-        fn look(&mut self, at: u64) -> Option<u64> {
-            self.watch.look(self.start + ms(at))
+        fn poll_echo(&mut self, at: u64) -> Option<u64> {
+            self.watch.poll_echo(self.start + ms(at))
         }
 
         fn answer(&mut self, at: u64, number: u64) -> Movement {
@@ -167,25 +167,25 @@ mod tests {
 
         /// When it wants to check next, in milliseconds.
         fn next(&self) -> u64 {
-            (self.watch.look_at() - self.start).as_millis() as u64
+            (self.watch.poll_at() - self.start).as_millis() as u64
         }
     }
 
     #[test]
     fn a_link_in_use_is_asked_often_and_one_that_is_not_ever_more_rarely() {
         let mut scene = Scene::new();
-        assert_eq!((scene.look(99), scene.look(100)), (None, Some(1)));
+        assert_eq!((scene.poll_echo(99), scene.poll_echo(100)), (None, Some(1)));
         assert_eq!(scene.answer(101, 1), Movement::Moves);
         assert_eq!(scene.next(), 310, "at the next moment for links that rest");
         for pause in [400, 800, 1_000, 1_000] {
             let at = scene.next();
-            let number = scene.look(at).unwrap();
+            let number = scene.poll_echo(at).unwrap();
             assert_eq!(scene.next(), at + 300, "an answer is waited for");
             scene.answer(at, number);
             assert_eq!(scene.next(), at + pause);
         }
         let at = scene.next();
-        let number = scene.look(at).unwrap();
+        let number = scene.poll_echo(at).unwrap();
         scene.watch.used();
         scene.answer(at + 1, number);
         assert_eq!(scene.next(), at + 101);
@@ -196,15 +196,15 @@ mod tests {
         let start = Instant::now();
         let mut links = [100, 103, 107].map(|at| {
             let mut watch = EchoWatch::new(start, times(start));
-            watch.look(start + ms(at));
+            watch.poll_echo(start + ms(at));
             watch.answered(start + ms(at), 1);
             watch
         });
-        let next = |links: &[EchoWatch; 3]| links.map(|watch| (watch.look_at() - start).as_millis());
+        let next = |links: &[EchoWatch; 3]| links.map(|watch| (watch.poll_at() - start).as_millis());
         assert_eq!(next(&links), [300, 310, 310]);
         for (watch, at) in links.iter_mut().zip([300, 310, 311]) {
             watch.used();
-            assert_eq!(watch.look(start + ms(at)), Some(2));
+            assert_eq!(watch.poll_echo(start + ms(at)), Some(2));
             watch.answered(start + ms(at + 3), 2);
         }
         assert_eq!(next(&links), [403, 413, 414]);
@@ -215,7 +215,7 @@ mod tests {
         let mut scene = Scene::new();
         for _ in 0..5 {
             let at = scene.next();
-            let number = scene.look(at).unwrap();
+            let number = scene.poll_echo(at).unwrap();
             assert!(!scene.watch.rests(), "an answer is waited for");
             scene.answer(at, number);
             assert!(scene.watch.rests());
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!((scene.next(), scene.watch.rests()), (rests_until - 400, false));
         scene.watch.stir(scene.start + ms(rests_until - 450));
         assert_eq!(scene.next(), rests_until - 400, "the first message counts");
-        let number = scene.look(rests_until - 400).unwrap();
+        let number = scene.poll_echo(rests_until - 400).unwrap();
         scene.answer(rests_until - 400, number);
         let asked_anew = scene.next();
         scene.watch.stir(scene.start + ms(asked_anew - 20));
@@ -235,37 +235,37 @@ mod tests {
     #[test]
     fn a_link_that_moved_and_does_not_answer_is_stuck_until_it_answers_in_time() {
         let mut scene = Scene::new();
-        assert_eq!(scene.look(100), Some(1));
+        assert_eq!(scene.poll_echo(100), Some(1));
         scene.watch.used();
         assert_eq!(scene.answer(101, 1), Movement::Moves);
-        assert_eq!(scene.look(201), Some(2));
+        assert_eq!(scene.poll_echo(201), Some(2));
         // Messages that drip in prove nothing.
         scene.watch.used();
-        assert_eq!((scene.look(500), scene.watch.movement()), (None, Movement::Moves));
-        assert_eq!((scene.look(501), scene.watch.movement()), (None, Movement::Stuck));
+        assert_eq!((scene.poll_echo(500), scene.watch.movement()), (None, Movement::Moves));
+        assert_eq!((scene.poll_echo(501), scene.watch.movement()), (None, Movement::Stuck));
         assert_eq!(scene.answer(900, 1), Movement::Stuck, "an answer to something else");
         assert_eq!(scene.answer(900, 2), Movement::Stuck, "too late");
-        assert_eq!(scene.look(1_000), Some(3));
+        assert_eq!(scene.poll_echo(1_000), Some(3));
         assert_eq!(scene.answer(1_300, 3), Movement::Moves);
     }
 
     #[test]
     fn who_was_held_up_itself_waits_anew() {
         let mut scene = Scene::new();
-        assert_eq!(scene.look(100), Some(1));
+        assert_eq!(scene.poll_echo(100), Some(1));
         scene.answer(101, 1);
         let at = scene.next();
-        assert_eq!(scene.look(at), Some(2));
-        assert_eq!((scene.look(at + 351), scene.watch.movement()), (None, Movement::Moves), "51 ms late");
-        assert_eq!((scene.look(at + 651), scene.watch.movement()), (None, Movement::Stuck));
+        assert_eq!(scene.poll_echo(at), Some(2));
+        assert_eq!((scene.poll_echo(at + 351), scene.watch.movement()), (None, Movement::Moves), "51 ms late");
+        assert_eq!((scene.poll_echo(at + 651), scene.watch.movement()), (None, Movement::Stuck));
     }
 
     #[test]
     fn a_link_that_never_answered_is_not_stuck() {
         let mut scene = Scene::new();
-        scene.look(100);
+        scene.poll_echo(100);
         for at in [400, 700, 1_000, 9_000] {
-            scene.look(at);
+            scene.poll_echo(at);
             assert_eq!(scene.watch.movement(), Movement::Unknown);
         }
         assert_eq!(scene.answer(9_001, 1), Movement::Moves, "it had begun to wait anew");

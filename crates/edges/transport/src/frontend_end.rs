@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::echo::EchoTimes;
 use crate::frames::in_frames;
 use crate::link::{HELLO_WITHIN, LinkReceiver, LinkSender, data_link_over, link_over_streams};
-use crate::payload::{INPUT_WITHIN, InputState, PayloadFrontend, Payloads, ReturnedResult, look, wait};
+use crate::payload::{INPUT_WITHIN, InputState, PayloadFrontend, Payloads, ReturnedResult, inputs_now, wait};
 use crate::rdma::RdmaPeer;
 use crate::sharing::{PendingOffer, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 use crate::stuck::{data_echo, stuck};
@@ -207,7 +207,7 @@ async fn answer(
 ) -> bool {
     match message {
         ToDataServer::Read { read, sequences } => {
-            let found = look(frontend, &sequences);
+            let found = inputs_now(frontend, &sequences);
             let is_here = found.iter().all(|input| matches!(input, InputState::Here(_)));
             let sender = sender.clone();
             let answer = async move {
@@ -349,7 +349,7 @@ mod tests {
     async fn a_read_of_what_is_never_made_ends_all_the_same() {
         let (_never, coming) = tokio::sync::oneshot::channel();
         let frontend = Making { coming: std::sync::Mutex::new(Some(coming)) };
-        let payloads = wait(look(&frontend, &[1, 2]), Duration::from_millis(10)).await;
+        let payloads = wait(inputs_now(&frontend, &[1, 2]), Duration::from_millis(10)).await;
         assert_eq!(payloads, [Some(Bytes::from_static(b"here")), None]);
     }
 

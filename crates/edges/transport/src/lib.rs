@@ -1,4 +1,5 @@
-//! How bytes move between processes: framed links over TCP, payload reads, and the client of the control surface.
+//! How bytes move between processes: framed links (over TCP, shared memory or RDMA), payload reads, and clients of the
+//! control services.
 
 mod carrier_negotiation;
 mod control_client;
@@ -42,6 +43,6 @@ pub use local_link::{LocalReceiver, local_link};
 pub use local_payloads::LocalPayloads;
 pub use payload::{PayloadFrontend, PayloadTransport, Payloads, ResultToFrontend, ReturnedResult};
 pub use payload_meter::PayloadMeter;
-pub use read_times::{PairReading, ReadCounts, Readings, Way};
+pub use read_times::{PairReading, ReadCounts, ReadPath, Readings};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub use symphony_shared_memory::Placed as PlacedInput;

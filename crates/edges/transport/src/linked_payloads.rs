@@ -27,7 +27,7 @@ use crate::link::{connect_data_link, link_over_streams};
 use crate::payload::{PayloadTransport, Payloads, ResultToFrontend};
 use crate::proof::proved;
 use crate::rdma::{RdmaBegun, RdmaInputs, RdmaReader};
-use crate::read_times::{PairReading, ReadTimes, Readings, Way};
+use crate::read_times::{PairReading, ReadPath, ReadTimes, Readings};
 use crate::readiness;
 use crate::sharing::SharedPair;
 use crate::stuck::data_echo;
@@ -172,12 +172,16 @@ impl LinkedPayloads {
             // A link that is being opened has no statistics.
             let Ok(slot) = slot.try_lock() else { continue };
             if let Some(link) = slot.link.as_ref().filter(|link| link.is_open()) {
-                pairs.push(PairReading { frontend, way: link.way, reads: Way::ALL.map(|way| link.times.read(way)) });
+                pairs.push(PairReading {
+                    frontend,
+                    way: link.way,
+                    reads: ReadPath::ALL.map(|way| link.times.read(way)),
+                });
             }
         }
         pairs.sort_by_key(|pair| pair.frontend);
         let damaged = self.damaged.load(Ordering::Relaxed);
-        Readings { reads: Way::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
+        Readings { reads: ReadPath::ALL.map(|way| self.times.read(way)), damaged, delay: self.delay(), pairs }
     }
 
     /// Records a read of this many bytes that took this long.
@@ -357,16 +361,16 @@ impl LinkedPayloads {
     }
 
     /// Inputs that are found without a request; none for the others.
-    async fn look(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
+    async fn find_inputs(&self, link: &DataLink, sequences: &[u64]) -> Payloads {
         match link.inputs() {
-            Inputs::Shared(shared) => self.look_here(&shared, sequences).await,
-            Inputs::Rdma(rdma) => self.look_there(&rdma, sequences).await,
+            Inputs::Shared(shared) => self.find_shared(&shared, sequences).await,
+            Inputs::Rdma(rdma) => self.find_remote(&rdma, sequences).await,
             Inputs::Requested => vec![None; sequences.len()],
         }
     }
 
     /// Copies inputs out of shared memory.
-    async fn look_here(&self, shared: &SharedPair, sequences: &[u64]) -> Payloads {
+    async fn find_shared(&self, shared: &SharedPair, sequences: &[u64]) -> Payloads {
         let (mut payloads, mut copied) = (Vec::with_capacity(sequences.len()), 0);
         for &sequence in sequences {
             let input = self.found(sequence, shared.input(sequence));
@@ -381,7 +385,7 @@ impl LinkedPayloads {
     }
 
     /// READs inputs, all at once as far as there are credits.
-    async fn look_there(&self, rdma: &RdmaInputs, sequences: &[u64]) -> Payloads {
+    async fn find_remote(&self, rdma: &RdmaInputs, sequences: &[u64]) -> Payloads {
         let one = |&sequence| async move {
             match rdma.input(sequence).await {
                 Ok(input) => self.found(sequence, input),
@@ -470,8 +474,8 @@ impl PayloadTransport for LinkedPayloads {
         // The time to open a link says nothing about the next read.
         let begun = Instant::now();
         let found_by = link.way;
-        let asked_by = if found_by == Way::Rdma { Way::RdmaSend } else { Way::Tcp };
-        let mut payloads = self.look(&link, &sequences).await;
+        let asked_by = if found_by == ReadPath::Rdma { ReadPath::RdmaSend } else { ReadPath::Tcp };
+        let mut payloads = self.find_inputs(&link, &sequences).await;
         let (found, bytes) = sizes(&payloads);
         let missing: Vec<_> = (0..sequences.len()).filter(|&index| payloads[index].is_none()).collect();
         if missing.is_empty() {

@@ -117,7 +117,7 @@ async fn what_a_frontend_waits_for_itself_is_no_delay_of_the_way() {
         }
         let nothing = PayloadDelay { fixed: Nanos::ZERO, per_mib: Nanos::ZERO };
         assert_eq!(transport.delay() == Some(nothing), expected, "{:?}", transport.delay());
-        let times = transport.readings().reads[Way::Tcp as usize].times;
+        let times = transport.readings().reads[ReadPath::Tcp as usize].times;
         assert_eq!(times.max() == Nanos::ZERO, expected, "{times:?}");
     }
 }
@@ -273,7 +273,7 @@ async fn an_input_that_is_damaged_is_asked_for_over_the_link() {
     let (_link, payloads) = tokio::join!(answers, transport.read(FrontendId::new(1), BOOT, vec![1]));
     assert_eq!(payloads, [Some(Bytes::from_static(b"right"))]);
     let readings = transport.readings();
-    assert_eq!((readings.damaged, readings.pairs[0].way), (1, Way::SharedMemory));
+    assert_eq!((readings.damaged, readings.pairs[0].way), (1, ReadPath::SharedMemory));
     assert_eq!(readings.reads.map(|counts| counts.inputs), [0, 0, 0, 1]);
 }
 
@@ -287,7 +287,7 @@ async fn who_requires_shared_memory_has_no_link_without_it_and_others_fall_back(
             transport.config = PayloadsConfig { required, ..SHARED };
             let (link, (_sender, _receiver, _)) =
                 tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&frontend, offer));
-            assert_eq!(link.map(|link| link.way), linked.then_some(Way::Tcp));
+            assert_eq!(link.map(|link| link.way), linked.then_some(ReadPath::Tcp));
         }
     }
 }
@@ -321,7 +321,7 @@ async fn who_requires_rdma_has_no_link_without_it_and_others_fall_back() {
     transport.config.required = false;
     let (link, (_sender, _receiver, shares)) =
         tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&frontend, None));
-    assert_eq!((shares, link.map(|link| link.way)), (false, Some(Way::Tcp)));
+    assert_eq!((shares, link.map(|link| link.way)), (false, Some(ReadPath::Tcp)));
 }
 
 #[cfg(not(feature = "rdma"))]
@@ -343,6 +343,6 @@ async fn an_address_that_is_routed_elsewhere_is_not_gone_around() {
         transport.config = config;
         let (link, (_sender, _receiver, shares)) =
             tokio::join!(transport.link((FrontendId::new(1), BOOT)), offers(&frontend, None));
-        assert_eq!((shares, link.map(|link| link.way)), (wanted, Some(Way::Tcp)));
+        assert_eq!((shares, link.map(|link| link.way)), (wanted, Some(ReadPath::Tcp)));
     }
 }

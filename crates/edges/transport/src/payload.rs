@@ -73,7 +73,7 @@ pub(crate) const INPUT_WITHIN: Duration = Duration::from_secs(1);
 
 /// The inputs of `sequences`; those that are still being decoded are waited for, together at most [`INPUT_WITHIN`].
 pub(crate) async fn inputs(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Payloads {
-    let found = look(frontend, sequences);
+    let found = inputs_now(frontend, sequences);
     wait(found, INPUT_WITHIN).await
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum InputState {
 }
 
 /// What is there now of the inputs of `sequences`.
-pub(crate) fn look(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<InputState> {
+pub(crate) fn inputs_now(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<InputState> {
     let one = |&sequence: &u64| match frontend.input(sequence) {
         Some(input) => InputState::Here(Some(input)),
         None => frontend.coming(sequence).map_or(InputState::Here(None), InputState::Coming),

@@ -75,7 +75,7 @@ impl PayloadMeter {
         self.since_look += 1;
         if self.since_look >= LOOK_EVERY || now.since(self.looked) >= LOOK_AFTER {
             (self.since_look, self.looked) = (0, now);
-            self.look(now);
+            self.update_delay(now);
         }
     }
 
@@ -87,7 +87,7 @@ impl PayloadMeter {
         told.map(|(_, delay)| delay)
     }
 
-    fn look(&mut self, now: Time) {
+    fn update_delay(&mut self, now: Time) {
         let Some(line) = self.line(now) else { return };
         let follow = |told: Nanos, measured: Nanos| {
             let step = Nanos::new(told.get().div_ceil(FALL_SHARE));

@@ -9,7 +9,7 @@ use symphony_types::{FrontendId, Nanos};
 
 /// How the inputs of a read arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub enum ReadPath {
     /// All from shared memory.
     SharedMemory,
     /// All READ by the network from the frontend's memory.
@@ -20,7 +20,7 @@ pub enum Way {
     Tcp,
 }
 
-impl Way {
+impl ReadPath {
     /// All of them.
     pub const ALL: [Self; Self::COUNT] = [Self::SharedMemory, Self::Rdma, Self::RdmaSend, Self::Tcp];
 
@@ -52,10 +52,10 @@ pub struct ReadCounts {
 
 /// The reads of a backend, or from one frontend.
 #[derive(Debug, Default)]
-pub(crate) struct ReadTimes([Mutex<OneWay>; Way::COUNT]);
+pub(crate) struct ReadTimes([Mutex<ReadPathTimes>; ReadPath::COUNT]);
 
 #[derive(Debug, Default)]
-struct OneWay {
+struct ReadPathTimes {
     /// It has one writer at a time: the holder of the lock.
     times: DurationHistogram,
     inputs: u64,
@@ -64,24 +64,24 @@ struct OneWay {
 
 impl ReadTimes {
     /// Records the duration of a read.
-    pub(crate) fn took(&self, way: Way, time: Duration) {
+    pub(crate) fn took(&self, way: ReadPath, time: Duration) {
         self.of(way).times.record(Nanos::new(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)));
     }
 
     /// Counts inputs that came this way.
-    pub(crate) fn came(&self, way: Way, inputs: usize, bytes: usize) {
+    pub(crate) fn came(&self, way: ReadPath, inputs: usize, bytes: usize) {
         let mut one = self.of(way);
         one.inputs += inputs as u64;
         one.bytes += bytes as u64;
     }
 
     /// The counts so far.
-    pub(crate) fn read(&self, way: Way) -> ReadCounts {
+    pub(crate) fn read(&self, way: ReadPath) -> ReadCounts {
         let one = self.of(way);
         ReadCounts { times: one.times.read(), inputs: one.inputs, bytes: one.bytes }
     }
 
-    fn of(&self, way: Way) -> MutexGuard<'_, OneWay> {
+    fn of(&self, way: ReadPath) -> MutexGuard<'_, ReadPathTimes> {
         self.0[way as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,16 +92,16 @@ pub struct PairReading {
     /// The frontend whose inputs are read.
     pub frontend: FrontendId,
     /// What the two have agreed on.
-    pub way: Way,
-    /// Reads since the link was made, by [`Way::ALL`].
-    pub reads: [ReadCounts; Way::COUNT],
+    pub way: ReadPath,
+    /// Reads since the link was made, by [`ReadPath::ALL`].
+    pub reads: [ReadCounts; ReadPath::COUNT],
 }
 
 /// Everything that a backend knows of its reads.
 #[derive(Clone, Debug)]
 pub struct Readings {
-    /// All reads, by [`Way::ALL`].
-    pub reads: [ReadCounts; Way::COUNT],
+    /// All reads, by [`ReadPath::ALL`].
+    pub reads: [ReadCounts; ReadPath::COUNT],
     /// Inputs that were damaged in the memory of their frontend, and were requested over the link instead.
     pub damaged: u64,
     /// The delay to plan for.

@@ -11,7 +11,7 @@ mod cli;
 #[cfg(test)]
 mod cli_tests;
 mod console;
-mod context;
+mod contexts;
 mod exit;
 mod inspect;
 #[cfg(not(all(feature = "simulation", feature = "top")))]
@@ -71,7 +71,7 @@ pub fn main_with(policies: PolicyRegistry) -> ExitCode {
             Command::Scheduler(args) => node::scheduler::run(&args, &policies).await,
             Command::Frontend(args) => node::frontend::run(&args).await,
             Command::Backend(args) => node::backend::run(args).await,
-            Command::Federation(args) => node::federation::run(&args).await,
+            Command::Federation(args) => node::federation_replica::run(&args).await,
             Command::Up(args) => local::up::run(&args).await,
             Command::Demo(args) => local::demo::run(&args).await,
             Command::Provision(args) => provision::run(&args).await,

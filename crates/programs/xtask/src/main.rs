@@ -1,5 +1,5 @@
-//! The checks of the repository. `cargo xtask verify` runs everything CI runs and writes nothing; `cargo xtask fix` is
-//! the only command that writes.
+//! The checks of the repository. `cargo xtask verify` runs everything CI runs and writes nothing; `fix`, `figures`
+//! and `dashboards` write.
 
 mod advisories;
 mod comments;
@@ -7,6 +7,7 @@ mod configuration_keys;
 mod crate_table;
 mod dashboards;
 mod figures;
+mod file_names;
 mod layers;
 mod lengths;
 mod licences;
@@ -102,6 +103,8 @@ pub(crate) enum What {
     UnusedDependencies,
     /// Each file of tests is part of a test program, and each example is run.
     TestFiles,
+    /// No two files of a package have the same name.
+    FileNames,
     /// No comment is wider than the code may be.
     Comments,
     /// No old word where the glossary has another one.
@@ -130,6 +133,7 @@ impl What {
             Self::Dashboards,
             Self::UnusedDependencies,
             Self::TestFiles,
+            Self::FileNames,
             Self::Comments,
             Self::OldWords,
             Self::Lengths,
@@ -153,6 +157,7 @@ impl What {
             Self::Dashboards => dashboards::problems(root())?,
             Self::UnusedDependencies => unused_dependencies::problems(metadata)?,
             Self::TestFiles => test_files::problems(metadata)?,
+            Self::FileNames => file_names::problems(metadata)?,
             Self::Comments => comments::problems(metadata)?,
             Self::OldWords => old_words::problems(metadata, root())?,
             Self::Lengths => lengths::problems(root())?,

@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 67] = [
+const OLD_WORDS: [(&str, &str); 76] = [
     ("ModelStanding", "ListedModel"),
     ("RingAdmission", "PendingRings"),
     ("herald", "heartbeat state"),
@@ -79,7 +79,37 @@ const OLD_WORDS: [(&str, &str); 67] = [
     ("this life", "this boot"),
     ("other lives", "other boots"),
     ("two lives", "two boots"),
+    ("symphony_epochs", "symphony_controllers"),
+    ("PoolWord", "PoolSignal"),
+    ("PastTheDoor", "CallerUnknown"),
+    ("hope_ends", "stop_waiting_at"),
+    ("hope_max", "early_start_max"),
+    ("waits_without_hope", "waits_to_frontrun"),
+    ("fn company", "fn expected_arrivals"),
+    ("fn look", "what it does: check, poll, find, fetch, update"),
+    ("mod door", "mod callers, mod admission"),
 ];
+
+/// Old names of types. As words they are good English, so only their declaration is refused.
+const OLD_TYPES: [(&str, &str); 14] = [
+    ("Company", "BatchingBenefit"),
+    ("Door", "CallerCheck, PublicAccess"),
+    ("Mouth", "PipelineAdmission"),
+    ("Mute", "SilenceSwitch"),
+    ("Office", "LeaderContext"),
+    ("Outlook", "DemandTimeline, DetectorContext"),
+    ("Own", "FrontendIdentity, FederationProcess, OwnRequests"),
+    ("Patience", "LongestBudget, RetryBudget"),
+    ("Roll", "HeartbeatReceiver"),
+    ("Seat", "Slot"),
+    ("Signs", "FrontendPresence"),
+    ("Sweeper", "Reaper"),
+    ("Way", "LeaderHandle, ReadPath, StageEdge"),
+    ("Word", "LeaderCommand"),
+];
+
+/// What declares a type.
+const DECLARE: [&str; 4] = ["struct", "enum", "trait", "type"];
 
 /// Where old words may stand: what happened is told in the words of its time.
 const HISTORY: [&str; 3] = ["docs/internals/lab", "docs/adr", "CHANGELOG.md"];
@@ -105,9 +135,14 @@ pub(crate) fn problems(metadata: &Metadata, root: &Path) -> Result<Vec<String>> 
 }
 
 fn old_words(path: &Path, text: &str) -> Vec<String> {
-    let places =
-        OLD_WORDS.iter().flat_map(|(old, new)| lines_with(text, old).into_iter().map(move |line| (line, old, new)));
-    places.map(|(line, old, new)| format!("{}:{line}: `{old}` is now `{new}`", path.display())).collect()
+    let words = OLD_WORDS.iter().map(|&(old, new)| (old.to_owned(), new));
+    let types = OLD_TYPES.iter().flat_map(|&(old, new)| DECLARE.map(|declare| (format!("{declare} {old}"), new)));
+    let mut problems = Vec::new();
+    for (old, new) in words.chain(types) {
+        let lines = lines_with(text, &old);
+        problems.extend(lines.iter().map(|line| format!("{}:{line}: `{old}` is now `{new}`", path.display())));
+    }
+    problems
 }
 
 #[cfg(test)]
@@ -120,5 +155,11 @@ mod tests {
         assert_eq!(found, ["a.md:1: `crew` is now `worker group`"]);
         let found = old_words(Path::new("a.md"), "no sign of life\nof its new life\n");
         assert_eq!(found, ["a.md:2: `new life` is now `new boot`"]);
+    }
+
+    #[test]
+    fn an_old_type_is_found_where_it_is_declared_and_its_word_may_be_used() {
+        let found = old_words(Path::new("a.rs"), "// Own files.\npub(crate) enum Own {\nstruct Owner;\n");
+        assert_eq!(found, ["a.rs:2: `enum Own` is now `FrontendIdentity, FederationProcess, OwnRequests`"]);
     }
 }

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
-use symphony_transport::{LinkedPayloads, ReadCounts, Readings, ViewReceiver, Way};
+use symphony_transport::{LinkedPayloads, ReadCounts, ReadPath, Readings, ViewReceiver};
 
 use crate::backend::Backend;
 use crate::counts::Counts;
@@ -202,18 +202,19 @@ impl Collector for ExecutorCollector {
 impl Collector for PayloadCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Readings { reads, damaged, delay, pairs } = self.0.readings();
-        let mut each = |name: &MetricName, encode: &dyn Fn(Way, &ReadCounts, MetricEncoder<'_>) -> std::fmt::Result| {
-            let metric_type = match name.kind {
-                Kind::Histogram => MetricType::Histogram,
-                Kind::Gauge => MetricType::Gauge,
-                Kind::Counter | Kind::Info => MetricType::Counter,
+        let mut each =
+            |name: &MetricName, encode: &dyn Fn(ReadPath, &ReadCounts, MetricEncoder<'_>) -> std::fmt::Result| {
+                let metric_type = match name.kind {
+                    Kind::Histogram => MetricType::Histogram,
+                    Kind::Gauge => MetricType::Gauge,
+                    Kind::Counter | Kind::Info => MetricType::Counter,
+                };
+                let mut family = encoder.encode_descriptor(name.bare(), name.help, None, metric_type)?;
+                for (way, counts) in ReadPath::ALL.into_iter().zip(&reads) {
+                    encode(way, counts, family.encode_family(&[("transport", way.label())])?)?;
+                }
+                Ok::<_, std::fmt::Error>(())
             };
-            let mut family = encoder.encode_descriptor(name.bare(), name.help, None, metric_type)?;
-            for (way, counts) in Way::ALL.into_iter().zip(&reads) {
-                encode(way, counts, family.encode_family(&[("transport", way.label())])?)?;
-            }
-            Ok::<_, std::fmt::Error>(())
-        };
         each(&READ_TIME, &|_, counts, encoder| counts.times.encode(encoder))?;
         each(&INPUTS, &|_, counts, encoder| ConstCounter::new(counts.inputs).encode(encoder))?;
         each(&INPUT_BYTES, &|_, counts, encoder| ConstCounter::new(counts.bytes).encode(encoder))?;

@@ -11,7 +11,7 @@ use symphony_types::{BackendId, BootId};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::ledger::Ledger;
+use crate::counts::ledger::Ledger;
 use crate::requests::request_table::{Ending, RequestTable};
 
 /// How long a backend waits here until the view names it: a leader may give it plans as soon as it has registered, and

@@ -12,12 +12,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::quota_sharing::share_quotas;
 use crate::access::tenants::Tenants;
-use crate::accounts::ledger::Ledger;
-use crate::accounts::pipeline_counters::PipelineCounters;
-use crate::accounts::rates::Rates;
-use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, Requests};
 use crate::clusters::traffic::TrafficSplitter;
+use crate::counts::ledger::Ledger;
+use crate::counts::pipeline_counters::PipelineCounters;
+use crate::counts::rates::Rates;
+use crate::counts::statistics::Statistics;
 use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
 use crate::records::Records;

@@ -1,8 +1,8 @@
 //! The frontend: accepts requests, keeps their inputs, and gives each exactly one answer.
 
 mod access;
-mod accounts;
 mod clusters;
+mod counts;
 mod data_server;
 mod dispatch;
 mod frontend;
@@ -15,7 +15,7 @@ mod repository;
 mod requests;
 
 pub use access::tenants::Tenants;
-pub use accounts::ledger::LedgerCounts;
 pub use clusters::cluster::ClusterAccess;
+pub use counts::ledger::LedgerCounts;
 pub use frontend::{Frontend, StartError};
 pub use repository::repository_desk::{RepositoryAccess, TOKEN_BYTES_MIN, read_token};

@@ -32,7 +32,7 @@ use crate::workers::worker_metrics::WorkerDurations;
 
 /// How long a lead goes on after another replica was assigned. It still serves until the successor has sealed its
 /// backends; from then on its plans are refused. Longer than a seal takes.
-const CEDE_WITHIN: Duration = Duration::from_millis(500);
+const SERVES_ON_WITHIN: Duration = Duration::from_millis(500);
 /// How long a replica that does not know a sub-cluster's policy waits before it cedes the lead: if no replica knows the
 /// policy, each log entry takes that long.
 const UNKNOWN_POLICY_PAUSE: Nanos = Nanos::from_millis(500);
@@ -352,7 +352,7 @@ impl Follower {
         tokio::spawn(async move {
             tokio::select! {
                 () = ended.cancelled() => {}
-                () = ceded(&lead, CEDE_WITHIN) => {}
+                () = ceded(&lead, SERVES_ON_WITHIN) => {}
             }
             // The watchdog covers only current leads, and this one has a successor.
             if lead.workers.have_failed() {

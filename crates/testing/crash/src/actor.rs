@@ -75,7 +75,7 @@ impl Actor {
 }
 
 /// Opens nothing, but reads everything: what `storage` holds.
-pub(crate) async fn look(
+pub(crate) async fn read_back(
     storage: &mut Storage,
     applied: &Applied,
     world: u64,
@@ -132,7 +132,7 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     async fn begin(actor: &'a Actor, mut storage: Storage, applied: Applied, began: Instant) -> Result<Self> {
-        let found = match look(&mut storage, &applied, actor.world, began).await {
+        let found = match read_back(&mut storage, &applied, actor.world, began).await {
             Ok(found) => found,
             Err(reason) => {
                 Mark::Refused(reason.clone()).say();

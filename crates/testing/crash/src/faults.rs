@@ -207,7 +207,7 @@ impl Faults {
         let cut = place.join("cut");
         disk.cut(&mut Cut::new(Kept::Nothing, 0), &cut)?;
         let question = Question { dir: cut, engine: self.engine.name().to_owned(), world: self.seed };
-        match Verifier::new(&log).look(&question)? {
+        match Verifier::new(&log).verify(&question)? {
             Mark::Found(found) => report.violated(&history.check(&found, Snapshots::MustBeThere), &whence),
             Mark::Refused(reason) => report.violated(&[Lost::new("open", reason)], &whence),
             other => report.violated(&[Lost::new("open", format!("answered {other:?}"))], &whence),

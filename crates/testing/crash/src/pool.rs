@@ -27,7 +27,7 @@ impl Verifier {
         Self { log: log.to_owned(), process: None }
     }
 
-    pub(crate) fn look(&mut self, question: &Question) -> Result<Mark> {
+    pub(crate) fn verify(&mut self, question: &Question) -> Result<Mark> {
         if self.process.is_none() {
             let mut command = Command::new(program()?);
             command.arg("verifier").stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -91,7 +91,7 @@ impl<T: Send + 'static> Pool<T> {
                 loop {
                     let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                     let Ok(Job { question, tag }) = job else { return };
-                    let found = verifier.look(&question);
+                    let found = verifier.verify(&question);
                     // A directory that stays behind costs room, not truth.
                     let _ = fs::remove_dir_all(&question.dir);
                     if answer.send((tag, found)).is_err() {

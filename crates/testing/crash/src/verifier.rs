@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use symphony_consensus::storage::{Opening, Storage};
 use symphony_consensus::{Engine, OnDiskError};
 
-use crate::actor::look;
+use crate::actor::read_back;
 use crate::command::Applied;
 use crate::mark::Mark;
 
@@ -50,7 +50,7 @@ pub fn answer_questions() -> Result<()> {
             let mut storage =
                 Storage::open(&question.dir, opening, applied.clone()).map_err(|error| error.to_string())?;
             runtime.block_on(async {
-                let found = look(&mut storage, &applied, question.world, began).await;
+                let found = read_back(&mut storage, &applied, question.world, began).await;
                 storage.close().await;
                 found
             })

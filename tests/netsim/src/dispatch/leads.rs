@@ -69,7 +69,7 @@ impl Lead {
     }
 
     /// P1: what its frontend withdrew before it asked for another one waits no more, as links keep the order.
-    fn look(&self, asked: RequestId, withdrawn: &BTreeMap<RequestId, u64>) {
+    fn check_withdrawn(&self, asked: RequestId, withdrawn: &BTreeMap<RequestId, u64>) {
         let left = self.waiting.iter().copied().find(|request| {
             (request.frontend, request.boot) == (asked.frontend, asked.boot)
                 && withdrawn.get(request).is_some_and(|&last| last < asked.sequence)
@@ -345,7 +345,7 @@ async fn serve(cluster: Cluster, listener: Listener, net: Net, leads: Leads) {
                         let mut lead = lead.borrow_mut();
                         for header in requests {
                             let request = RequestId { frontend, boot, sequence: header.sequence };
-                            lead.look(request, &cluster.withdrawn.borrow());
+                            lead.check_withdrawn(request, &cluster.withdrawn.borrow());
                             lead.ask(request);
                         }
                     }

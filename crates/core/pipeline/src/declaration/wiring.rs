@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
+use super::declaration_limits::{DECLARATION_BYTES_MAX, DECLARED_NAME_BYTES_MAX, STAGE_TENSORS_MAX};
 use super::declared::{Crop, DeclaredEdge, InputData, PipelineDeclaration};
-use super::limits::{DECLARATION_BYTES_MAX, DECLARED_NAME_BYTES_MAX, STAGE_TENSORS_MAX};
 use crate::limits::{EDGES_MAX, STAGES_MAX};
 use crate::pipeline::{EdgeSpec, Pipeline, PipelineSpec, Stage};
 use crate::refused::Refused;

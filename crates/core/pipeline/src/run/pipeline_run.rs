@@ -102,7 +102,7 @@ impl PipelineRun {
         let Some(asked) = self.asked.get(ask.0 as usize) else { return Vec::new() };
         let Some(parent) = asked.parent else { return Vec::new() };
         let Some(fork) = self.plan.stages[asked.stage].around.fork else { return vec![AskId(parent)] };
-        let leads_here = |stage: usize| self.plan.stages[stage].ways.iter().any(|way| way.to == asked.stage);
+        let leads_here = |stage: usize| self.plan.stages[stage].edges.iter().any(|edge| edge.to == asked.stage);
         let is_input = |other: &u32| {
             let one = &self.asked[*other as usize];
             one.state == State::Done && leads_here(one.stage) && self.ancestor(*other, fork) == Some(parent)
@@ -178,14 +178,14 @@ impl PipelineRun {
             let rows = vec![0; plan.stages[join].parents];
             self.gathered.insert((ask, join), Gathered { awaited: 0, rows });
         }
-        for (at, way) in stage.ways.iter().enumerate() {
-            let rows = rows.get(at).map_or(0, |&rows| rows.min(way.most));
-            match plan.stages[way.to].around.fork {
-                None => self.ask(now, way.to, Some(ask), rows, actions)?,
+        for (at, edge) in stage.edges.iter().enumerate() {
+            let rows = rows.get(at).map_or(0, |&rows| rows.min(edge.most));
+            match plan.stages[edge.to].around.fork {
+                None => self.ask(now, edge.to, Some(ask), rows, actions)?,
                 Some(fork) => {
-                    let gathered = self.ancestor(ask, fork).and_then(|fork| self.gathered.get_mut(&(fork, way.to)));
+                    let gathered = self.ancestor(ask, fork).and_then(|fork| self.gathered.get_mut(&(fork, edge.to)));
                     if let Some(gathered) = gathered {
-                        gathered.rows[way.slot] = gathered.rows[way.slot].saturating_add(rows);
+                        gathered.rows[edge.slot] = gathered.rows[edge.slot].saturating_add(rows);
                     }
                 }
             }

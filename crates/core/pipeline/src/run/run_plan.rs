@@ -1,4 +1,4 @@
-//! What the runs of a pipeline share: budgets, times needed downstream, and the ways from stage to stage.
+//! What the runs of a pipeline share: budgets, times needed downstream, and the edges from stage to stage.
 
 use symphony_types::{Nanos, Time};
 
@@ -8,7 +8,7 @@ use crate::refused::Refused;
 
 /// An edge out of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct StageEdge {
     pub(crate) to: usize,
     pub(crate) most: u32,
     /// Its place among the edges into `to`.
@@ -26,7 +26,7 @@ pub(crate) struct StagePlan {
     least: Nanos,
     /// The longest sum of hops and ℓ(1) behind it.
     least_behind: Nanos,
-    pub(crate) ways: Vec<Way>,
+    pub(crate) edges: Vec<StageEdge>,
     /// Edges into it.
     pub(crate) parents: usize,
     pub(crate) around: Around,
@@ -61,7 +61,7 @@ impl RunPlan {
                 behind: Nanos::ZERO,
                 least: stage.profile.latency(1),
                 least_behind: Nanos::ZERO,
-                ways: Vec::new(),
+                edges: Vec::new(),
                 parents: 0,
                 around,
             })
@@ -69,13 +69,13 @@ impl RunPlan {
         for edge in pipeline.edges() {
             let slot = stages[edge.to].parents;
             stages[edge.to].parents += 1;
-            stages[edge.from].ways.push(Way { to: edge.to, most: edge.most, slot });
+            stages[edge.from].edges.push(StageEdge { to: edge.to, most: edge.most, slot });
         }
         for &stage in pipeline.order().iter().rev() {
-            let next = |way: &Way| &stages[way.to];
-            let ways = stages[stage].ways.iter();
-            let behind = ways.clone().map(|way| hop + next(way).budget + next(way).behind).max();
-            let least_behind = ways.map(|way| hop + next(way).least + next(way).least_behind).max();
+            let next = |edge: &StageEdge| &stages[edge.to];
+            let edges = stages[stage].edges.iter();
+            let behind = edges.clone().map(|edge| hop + next(edge).budget + next(edge).behind).max();
+            let least_behind = edges.map(|edge| hop + next(edge).least + next(edge).least_behind).max();
             stages[stage].behind = behind.unwrap_or(Nanos::ZERO);
             stages[stage].least_behind = least_behind.unwrap_or(Nanos::ZERO);
         }

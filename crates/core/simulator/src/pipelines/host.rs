@@ -11,7 +11,7 @@ use symphony_workload::{Scenario, result_rng};
 
 use super::in_flight::{Asked, InFlight};
 use super::meter::Meter;
-use super::plans::{Known, PipelinePlans};
+use super::stage_budgets::{Known, PipelinePlans};
 
 /// What is due at the host.
 #[derive(Clone, Copy, Debug)]

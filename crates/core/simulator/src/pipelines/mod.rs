@@ -4,11 +4,11 @@
 mod host;
 mod in_flight;
 mod meter;
-mod plans;
 #[cfg(test)]
 mod planted;
+mod stage_budgets;
 mod tally;
 
 pub(crate) use host::{Pipelines, StageSpan, Told};
-pub(crate) use plans::{PipelinePlans, unsplittable};
+pub(crate) use stage_budgets::{PipelinePlans, unsplittable};
 pub(crate) use tally::PipelineTally;

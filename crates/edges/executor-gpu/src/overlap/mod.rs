@@ -12,12 +12,12 @@
 //! out                                      └▶═copy 0═▶left
 //! ```
 
-mod device;
+mod device_port;
 mod fake;
 mod order_check;
 mod pipeline;
 
-pub use device::{Device, DeviceError, Extent, Span, Spans};
+pub use device_port::{Device, DeviceError, Extent, Span, Spans};
 pub use fake::{FakeDevice, FakeFault, FakePace};
 pub use order_check::OrderCheck;
 pub use pipeline::{Pipeline, Trouble};

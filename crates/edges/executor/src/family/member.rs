@@ -7,7 +7,7 @@ use symphony_types::{CutDigest, Signature};
 
 use super::FamilyExecutor;
 use super::error::{FamilyError, FamilyRunError};
-use super::file::FamilyFile;
+use super::family_file::FamilyFile;
 use crate::onnx::OnnxExecutor;
 use crate::onnx_session::OnnxOptions;
 use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, PartShares, Segment, SharingExecutor};

@@ -4,7 +4,7 @@
 mod check;
 mod cut_type;
 mod error;
-mod file;
+mod family_file;
 mod member;
 
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use crate::runtime::Runtime;
 use crate::stop::Stop;
 
 pub use error::{FamilyError, FamilyRunError};
-pub use file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
+pub use family_file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
 pub use member::{FamilyMember, MemberOptions, SharedTrunk};
 
 /// A family in the process, run on the calling thread: its trunk once, and the suffix of each variant.

@@ -2,8 +2,8 @@
 
 use symphony_types::Nanos;
 
-use super::file::GpuProfile;
 use super::interpolate::sizes;
+use super::profile_file::GpuProfile;
 
 /// Two profiles of a model on one kind of GPU.
 #[derive(Clone, Debug, PartialEq)]

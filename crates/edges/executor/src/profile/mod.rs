@@ -2,16 +2,16 @@
 //! reads.
 
 mod compare;
-mod file;
 mod independence;
 mod inputs;
 mod interpolate;
 mod measure;
+mod profile_file;
 
 pub use compare::{Comparison, compare};
-pub use file::{GpuProfile, ProfileFile, ProfileFileError};
 pub use independence::Dependence;
 pub(crate) use independence::first_difference;
 pub(crate) use inputs::{plausible_input, unlike_input};
 pub use interpolate::raise_to_monotone;
 pub use measure::{Limit, MeasureError, MeasureOptions, MeasuredBatch, Measurement, Progress, Statistic, measure};
+pub use profile_file::{GpuProfile, ProfileFile, ProfileFileError};

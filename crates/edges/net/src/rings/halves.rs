@@ -40,15 +40,15 @@ impl Road {
     }
 
     fn poll_rung(&self, cx: &Context<'_>, side: Side, heard: &mut u64) -> Poll<()> {
-        self.waker.poll_rung(cx, side, heard).map(|rung| self.look(rung))
+        self.waker.poll_rung(cx, side, heard).map(|rung| self.note_failed_wake(rung))
     }
 
     /// Sends an owed wake-up.
     fn poll_owed(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
-        self.waker.poll_owed(cx, side).map(|rung| self.look(rung))
+        self.waker.poll_owed(cx, side).map(|rung| self.note_failed_wake(rung))
     }
 
-    fn look(&self, rung: io::Result<()>) {
+    fn note_failed_wake(&self, rung: io::Result<()>) {
         if let Err(error) = rung {
             self.gone.store(true, Ordering::Relaxed);
             tracing::debug!(%error, "the other end of a ring is gone");

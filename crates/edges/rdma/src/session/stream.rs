@@ -167,7 +167,7 @@ impl Session {
         }
         // Processes completions up to now, also those that the thread has not reached: a reader that learns otherwise
         // of the peer's end polls once more, and finds everything.
-        self.look();
+        self.dispatch_completions();
         self.read_arrived(Some(cx), into).map_or(Poll::Pending, Poll::Ready)
     }
 

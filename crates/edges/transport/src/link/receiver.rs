@@ -104,13 +104,13 @@ impl<M: Message> LinkReceiver<M> {
         }
         let rest = Arc::clone(&self.rest);
         loop {
-            let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.look_at()) {
+            let (header, body) = match self.watching.as_ref().map(|(watch, _)| watch.poll_at()) {
                 None => self.gather_frame().await?,
-                Some(look_at) => tokio::select! {
+                Some(poll_at) => tokio::select! {
                     biased;
                     frame = self.gather_frame() => frame?,
-                    () = sleep_until(look_at.into()) => {
-                        self.look();
+                    () = sleep_until(poll_at.into()) => {
+                        self.poll_echo();
                         continue;
                     }
                     () = rest.ended.notified() => {
@@ -223,10 +223,10 @@ impl<M: Message> LinkReceiver<M> {
         self.rest.on.store(watch.rests(), Ordering::SeqCst);
     }
 
-    fn look(&mut self) {
+    fn poll_echo(&mut self) {
         let Some((watch, told)) = &mut self.watching else { return };
         // A request for which there is no room stays unanswered, as it should: the writer is stuck.
-        if let Some(number) = watch.look(Instant::now().into_std()) {
+        if let Some(number) = watch.poll_echo(Instant::now().into_std()) {
             let _ = self.echoes.try_send(Echo::Ask(number));
         }
         tell(told, watch.movement());
@@ -413,7 +413,7 @@ mod tests {
             let _ = receiver.watch(rests_for_hours());
             let begun = Instant::now().into_std();
             let watch = |receiver: &mut LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0;
-            receiver.watching.as_mut().unwrap().0.look(begun + Duration::from_secs(1)).unwrap();
+            receiver.watching.as_mut().unwrap().0.poll_echo(begun + Duration::from_secs(1)).unwrap();
             assert!(!watch(&mut receiver).rests(), "an answer is waited for");
             if written {
                 sender.send(ToLeader::Cancel { requests: vec![] }).unwrap();
@@ -430,7 +430,7 @@ mod tests {
     async fn who_is_asked_to_asks_soon_also_over_a_link_that_rests() {
         let ((_sender, mut receiver), _peer) = pair().await;
         let (_, asker) = receiver.watch(rests_for_hours());
-        receiver.watching.as_mut().unwrap().0.look(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
+        receiver.watching.as_mut().unwrap().0.poll_echo(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
         receiver.echoed(Echo::Answer(1));
         assert!(receiver.watching.as_ref().unwrap().0.rests());
         asker.ask_soon();
@@ -443,7 +443,7 @@ mod tests {
     async fn who_asks_at_the_moment_of_an_answer_is_heard() {
         let ((_sender, mut receiver), _peer) = pair().await;
         let (_, asker) = receiver.watch(rests_for_hours());
-        receiver.watching.as_mut().unwrap().0.look(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
+        receiver.watching.as_mut().unwrap().0.poll_echo(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
         // Not at rest yet, as in the middle of `echoed`.
         asker.ask_soon();
         receiver.echoed(Echo::Answer(1));
@@ -463,13 +463,13 @@ mod tests {
             moved = movement.wait_for(|movement| *movement == Movement::Moves) => drop(moved.unwrap()),
             frame = receiver.receive() => panic!("{frame:?}"),
         }
-        let look_at = |receiver: &LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0.look_at();
-        let rests_until = look_at(&receiver);
+        let poll_at = |receiver: &LinkReceiver<ToFrontend>| receiver.watching.as_ref().unwrap().0.poll_at();
+        let rests_until = poll_at(&receiver);
         let message = ToLeader::Cancel { requests: vec![(1, 0)] };
         sender.send(message.clone()).unwrap();
         assert_eq!(answers.await.unwrap().unwrap(), message, "it is written");
         let nothing = futures::poll!(Box::pin(receiver.receive()));
-        assert!(nothing.is_pending() && look_at(&receiver) < rests_until);
+        assert!(nothing.is_pending() && poll_at(&receiver) < rests_until);
     }
 
     #[tokio::test]

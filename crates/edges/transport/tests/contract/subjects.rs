@@ -5,7 +5,7 @@ use std::sync::Arc;
 use symphony_config::{PayloadTransportKind, PayloadsConfig};
 use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::view::{FrontendView, View};
-use symphony_transport::{FrontendEnd, LinkedPayloads, LocalPayloads, PayloadTransport, SharedInputs, Way};
+use symphony_transport::{FrontendEnd, LinkedPayloads, LocalPayloads, PayloadTransport, ReadPath, SharedInputs};
 use symphony_types::{BackendId, BootId, FrontendId};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -74,7 +74,7 @@ pub(crate) struct Linked {
     transport: LinkedPayloads,
     frontends: [Arc<TestFrontend>; 2],
     stops: [CancellationToken; 2],
-    way: Way,
+    way: ReadPath,
     _view: watch::Sender<Arc<View>>,
     _pki: Option<tempfile::TempDir>,
 }
@@ -82,9 +82,9 @@ pub(crate) struct Linked {
 impl Linked {
     async fn start(kind: PayloadTransportKind, secured: bool) -> Self {
         let way = match kind {
-            PayloadTransportKind::Tcp => Way::Tcp,
-            PayloadTransportKind::Rdma => Way::Rdma,
-            PayloadTransportKind::Auto | PayloadTransportKind::SharedMemory => Way::SharedMemory,
+            PayloadTransportKind::Tcp => ReadPath::Tcp,
+            PayloadTransportKind::Rdma => ReadPath::Rdma,
+            PayloadTransportKind::Auto | PayloadTransportKind::SharedMemory => ReadPath::SharedMemory,
         };
         let pki = secured.then(|| tempfile::tempdir().unwrap());
         let authority = pki.as_ref().map(|dir| Authority::create(dir.path(), "blue").unwrap());
@@ -105,9 +105,9 @@ impl Linked {
             // Smaller than what some promises put there.
             let shared = || SharedInputs::start(16 << 20, 256, true, stop.clone()).unwrap();
             let shared = match way {
-                Way::SharedMemory => Some(shared()),
-                Way::Rdma => Some(SharedInputs::over_rdma(16 << 20, 256, true, None).unwrap()),
-                Way::RdmaSend | Way::Tcp => None,
+                ReadPath::SharedMemory => Some(shared()),
+                ReadPath::Rdma => Some(SharedInputs::over_rdma(16 << 20, 256, true, None).unwrap()),
+                ReadPath::RdmaSend | ReadPath::Tcp => None,
             };
             let frontend = TestFrontend::new(shared.clone());
             let incoming = Incoming::new(listener, net(Role::Frontend, &name), Port::new("test", &[Role::Backend], 64));
@@ -122,7 +122,7 @@ impl Linked {
             transport: kind,
             required: true,
             // What is read by RDMA lands there, and the largest input that is to come that way has 1 MiB.
-            pool_mb: if way == Way::Rdma { 8 } else { 1 },
+            pool_mb: if way == ReadPath::Rdma { 8 } else { 1 },
             rdma_device: String::new(),
         };
         let (backend, boot) = (BackendId::new(1), BootId::new(2));
@@ -178,7 +178,7 @@ macro_rules! linked {
             }
 
             fn came(&self, inputs: u64) {
-                for (way, counts) in Way::ALL.into_iter().zip(self.0.transport.readings().reads) {
+                for (way, counts) in ReadPath::ALL.into_iter().zip(self.0.transport.readings().reads) {
                     assert_eq!(counts.inputs, if way == self.0.way { inputs } else { 0 }, "{way:?}");
                     assert_eq!(counts.times.count() > 0, way == self.0.way && inputs > 0, "{way:?}");
                 }

@@ -7,7 +7,7 @@ use symphony_config::{PayloadTransportKind, PayloadsConfig};
 use symphony_net::{Authority, Credentials, Identity, Incoming, Net, Port, Role};
 use symphony_protocol::data::{FromDataServer, RdmaEndpoint, RdmaKey, RdmaOffer, ToDataServer};
 use symphony_protocol::view::{FrontendView, View};
-use symphony_transport::{LinkedPayloads, PayloadTransport as _, Way, link_over};
+use symphony_transport::{LinkedPayloads, PayloadTransport as _, ReadPath, link_over};
 use symphony_types::BackendId;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -68,5 +68,5 @@ async fn the_two_agree_on_tcp() {
     assert_eq!(read, [Some(INPUT)]);
     assert!(!tokio::time::timeout(SOON, offered).await.unwrap().unwrap(), "it says that it does not read there");
     let readings = backend.readings();
-    assert_eq!(readings.reads[Way::Tcp as usize].inputs, 1);
+    assert_eq!(readings.reads[ReadPath::Tcp as usize].inputs, 1);
 }

@@ -11,7 +11,7 @@ use symphony_net::{CredentialFiles, Credentials, Net, Role};
 use symphony_transport::ControlClient;
 use symphony_types::OperationId;
 
-use crate::context::{self, Context, Contexts, Named};
+use crate::contexts::{self, Context, Contexts, Named};
 use crate::exit::bad_input;
 
 /// The operator that `symphony up` makes a certificate for, and that tools are if nothing else is said.
@@ -136,7 +136,7 @@ impl ClusterArgs {
         if !self.has_context() {
             return Ok(None);
         }
-        let Some(path) = context::path() else { return self.choose(&Contexts::default(), Path::new("")) };
+        let Some(path) = contexts::path() else { return self.choose(&Contexts::default(), Path::new("")) };
         self.choose(&Contexts::read(&path)?, path.parent().unwrap_or(Path::new("")))
     }
 

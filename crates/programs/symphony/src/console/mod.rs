@@ -67,7 +67,7 @@ pub(crate) struct Me {
 type History = Box<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 
 /// What a frontend knows of its own requests: it needs no key to ask itself.
-pub(crate) struct Own {
+pub(crate) struct OwnRequests {
     /// Its last hour, as its `/api/history` shows it.
     pub(crate) history: History,
     /// What became of a request for a pipeline, as its `/api/explain` shows it.
@@ -86,7 +86,7 @@ struct Inner {
     /// The newest view that this process has.
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
     /// None if this process is no frontend.
-    own: Option<Arc<Own>>,
+    own: Option<Arc<OwnRequests>>,
     /// The last look: those who ask different things within a second share it.
     looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
     window: Mutex<(Option<Duration>, Window)>,
@@ -129,7 +129,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: Own,
+        own: OwnRequests,
     ) -> anyhow::Result<Self> {
         Ok(Self::with_own(me, net, control, newest, Some(Arc::new(own)), frontend_page::client_of_process()?))
     }
@@ -139,7 +139,7 @@ impl Console {
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
-        own: Option<Arc<Own>>,
+        own: Option<Arc<OwnRequests>>,
         http: PageClient,
     ) -> Self {
         Self(Arc::new(Inner {
@@ -182,7 +182,7 @@ impl Inner {
     }
 
     /// The last look if it is fresh, or a new one.
-    async fn look(&self) -> Look {
+    async fn fresh_look(&self) -> Look {
         let mut looked = self.looked.lock().await;
         if let Some((at, look)) = &*looked
             && at.elapsed() < FRESH
@@ -274,14 +274,14 @@ impl Inner {
     }
 
     async fn cluster(&self, by: tokio::time::Instant) -> Value {
-        let mut look = self.look().await;
+        let mut look = self.fresh_look().await;
         let histories = self.histories::<Overview>(&mut look, None, by).await;
         let load = self.load(&look);
         cluster::json(&look.view, &load, histories, &self.me, &look.notes, unix_ms())
     }
 
     async fn model(&self, name: &str, by: tokio::time::Instant) -> Result<Value, PageRefusal> {
-        let mut look = self.look().await;
+        let mut look = self.fresh_look().await;
         if look.view.model_named(name).is_none() {
             return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
         }
@@ -310,7 +310,7 @@ impl Inner {
     }
 
     async fn timeline(&self, by: tokio::time::Instant) -> Value {
-        let mut look = self.look().await;
+        let mut look = self.fresh_look().await;
         let load = self.load(&look);
         let asked = timeline::asked(&look.view);
         let count = timeline::batches_of_each(asked.values().map(Vec::len).sum());
@@ -347,7 +347,7 @@ impl Inner {
 
     async fn explain(&self, request: &str) -> Result<Value, PageRefusal> {
         let id = request.parse::<RequestId>().map_err(|error| PageRefusal::bad_request(error.to_string()))?;
-        let look = self.look().await;
+        let look = self.fresh_look().await;
         if !look.view.frontends.contains_key(&id.frontend) {
             return Err(PageRefusal::not_found(format!("request {id}: there is no frontend {}", id.frontend)));
         }

@@ -20,10 +20,10 @@ use symphony_types::{Nanos, NodeId};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cluster::LocalCluster;
 use super::demo_models::{self, CANVAS, DIGITS, MLP, RESNET};
 use super::demo_report::{Asked, DemoReport, Takeover};
 use super::layout::Layout;
+use super::local_cluster::LocalCluster;
 use super::signalled;
 use crate::cli::{DemoArgs, Output};
 

@@ -1,11 +1,11 @@
 //! Whole clusters on this machine, as separate processes.
 
-mod cluster;
 pub(crate) mod demo;
 mod demo_models;
 mod demo_report;
-mod federation;
 mod layout;
+mod local_cluster;
+mod local_federation;
 mod pki;
 pub(crate) mod process;
 mod tell;

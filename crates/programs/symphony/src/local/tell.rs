@@ -6,10 +6,10 @@ use std::path::Path;
 
 use symphony_config::{Address, ClusterConfig, ExecutorKind, FrontendConfig, Timing};
 
-use super::federation::FederationLayout;
 use super::layout::Layout;
+use super::local_federation::FederationLayout;
 use crate::cli::{CLUSTER_OF_UP, FEDERATION_OF_UP, PKI_OF_UP};
-use crate::context::Contexts;
+use crate::contexts::Contexts;
 
 /// The default target of `symphony load`.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";

@@ -11,12 +11,12 @@ use symphony_config::{Address, BackendConfig, ClusterConfig, ExecutorKind, NodeC
 use symphony_executor::load_runtime;
 use symphony_types::Level;
 
-use super::cluster::LocalCluster;
-use super::federation::{FederationLayout, LocalFederation, PORTS_APART};
 use super::layout::Layout;
+use super::local_cluster::LocalCluster;
+use super::local_federation::{FederationLayout, LocalFederation, PORTS_APART};
 use super::{demo_models, signalled, tell};
 use crate::cli::UpArgs;
-use crate::context::{self, Contexts};
+use crate::contexts::{self, Contexts};
 use crate::exit::bad_input;
 use crate::node::port_holder;
 
@@ -357,7 +357,7 @@ fn ports(layout: &Layout) -> Vec<(String, Address)> {
 
 /// The contexts that tools find; what is wrong with their file, tools say themselves.
 fn contexts() -> Contexts {
-    context::path().and_then(|path| Contexts::read(&path).ok()).unwrap_or_default()
+    contexts::path().and_then(|path| Contexts::read(&path).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use super::{
     DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
 };
 use crate::cli::NodeArgs;
-use crate::console::{Console, Me, Own};
+use crate::console::{Console, Me, OwnRequests};
 use crate::exit::bad_input;
 
 /// The extra time for the last answers to reach their clients.
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let metrics = bind("frontend.metrics", &own.metrics).await?;
     let registry = Registry::new("frontend");
     let carriers = frames::carriers(&config.frames, &registry)?;
-    let (tls, tenants) = door(&config, own, &registry)?;
+    let (tls, tenants) = public_access(&config, own, &registry)?;
     let (frontend, console, levels) = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
@@ -133,7 +133,7 @@ fn console(
 ) -> anyhow::Result<Console> {
     let me = Me { role: "frontend", name: own.name.clone(), note };
     let (shown, counted, explaining) = (frontend.clone(), frontend.clone(), frontend.clone());
-    let own = Own {
+    let own = OwnRequests {
         history: Box::new(move |model| counted.history_json(model)),
         explain: Box::new(move |request| explaining.explain_json(request)),
     };
@@ -154,14 +154,14 @@ fn federated_console(
         first.name
     );
     let net = security::net_in(config, first, symphony_net::Role::Frontend, &own.name)?.carried(carriers.clone());
-    let control = ControlClient::new(&net, &super::federation::control_addrs(first))?;
+    let control = ControlClient::new(&net, &super::federation_replica::control_addrs(first))?;
     console(own, (net, control), frontend, Some(note))
 }
 
 /// What stands before the public ports, each if it is configured.
-type Door = (Option<Arc<PublicTls>>, Option<Arc<Tenants>>);
+type PublicAccess = (Option<Arc<PublicTls>>, Option<Arc<Tenants>>);
 
-fn door(config: &NodeConfig, own: &FrontendConfig, registry: &Registry) -> anyhow::Result<Door> {
+fn public_access(config: &NodeConfig, own: &FrontendConfig, registry: &Registry) -> anyhow::Result<PublicAccess> {
     let tls = security::public_tls(&own.tls)?;
     let tenants = Tenants::open(own, registry).map_err(bad_input)?;
     let beyond_loopback = own.public_ports().iter().any(|(_, address)| !address.is_loopback());
@@ -212,7 +212,7 @@ async fn federated(
         let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
         let net = net.carried(carriers.clone());
         levels.push(net.level().clone());
-        let control = ControlClient::new(&net, &super::federation::control_addrs(cluster))?;
+        let control = ControlClient::new(&net, &super::federation_replica::control_addrs(cluster))?;
         let (name, data_addr) = (cluster.name.clone(), addr.to_string());
         clusters.push(ClusterAccess { name, data, data_addr, net, control });
     }

@@ -4,7 +4,7 @@
 mod alert_rules_tests;
 pub(crate) mod backend;
 mod control_runtime;
-pub(crate) mod federation;
+pub(crate) mod federation_replica;
 mod frames;
 pub(crate) mod frontend;
 mod open_files;

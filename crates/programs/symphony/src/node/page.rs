@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
 use symphony_telemetry::buckets::REQUEST_SECONDS;
-use symphony_transport::{ReadCounts, Readings, Way};
+use symphony_transport::{ReadCounts, ReadPath, Readings};
 use symphony_types::Invariant;
 
 use crate::inspect::events;
@@ -91,12 +91,12 @@ pub(crate) fn payloads_json(readings: &Readings) -> Value {
 }
 
 /// Quantiles are upper bounds of the same buckets as in the metrics.
-fn reads_json(reads: &[ReadCounts; Way::COUNT]) -> Value {
-    let one = |(way, counts): (Way, &ReadCounts)| {
+fn reads_json(reads: &[ReadCounts; ReadPath::COUNT]) -> Value {
+    let one = |(way, counts): (ReadPath, &ReadCounts)| {
         let us = |quantile| counts.times.quantile(quantile).get() as f64 / 1e3;
         let value = json!({ "reads": counts.times.count(), "inputs": counts.inputs, "bytes": counts.bytes,
                             "p50_us": us(0.5), "p99_us": us(0.99), "p9999_us": us(0.9999) });
         (way.label().to_owned(), value)
     };
-    Value::Object(Way::ALL.into_iter().zip(reads).map(one).collect())
+    Value::Object(ReadPath::ALL.into_iter().zip(reads).map(one).collect())
 }

@@ -15,7 +15,7 @@ use symphony_net::Net;
 use symphony_types::NodeId;
 use tokio::net::TcpStream;
 
-use super::{federation, fresh_boot, load, scheduler};
+use super::{federation_replica, fresh_boot, load, scheduler};
 use crate::backup_file::{self, Content};
 use crate::cli::RestoreArgs;
 use crate::exit::bad_input;
@@ -70,7 +70,7 @@ async fn restore_federation(file: &Path, config: &NodeConfig, backup: &Backup) -
     let Some(own) = &config.federation else {
         return Err(bad_input("the configuration has no [federation]"));
     };
-    let group = federation::group(config, Net::plaintext())?;
+    let group = federation_replica::group(config, Net::plaintext())?;
     let replicas = own.replica.iter().map(|replica| (replica.control.to_string(), replica.id));
     warn_of(&nobody_listens(replicas.collect(), "replica of the federation").await?);
     let restored = symphony_federation::restore(group, backup, unix_ms(), rand::random()).await;

@@ -1,8 +1,8 @@
 //! `symphony provision`: starts and stops backends on this machine by the cluster's advice to KEDA.
 
 mod budget;
-mod fleet;
 mod horizontal;
+mod replica_processes;
 mod replicas;
 mod scaler;
 
@@ -18,9 +18,9 @@ use symphony_types::{BackendId, Duty, Member};
 use tokio::time::Instant;
 
 use self::budget::Budget;
-use self::fleet::Fleet;
 use self::horizontal::Horizontal;
 pub(crate) use self::horizontal::HorizontalSettings;
+use self::replica_processes::Fleet;
 use self::replicas::{Order, Replicas, Seen};
 use self::scaler::{Scaler, ScalerAnswer};
 use crate::cli::ProvisionArgs;
@@ -218,7 +218,7 @@ impl Provisioner {
                 self.wish = self.ask().await;
             }
             let view = std::sync::Arc::clone(&views.borrow_and_update());
-            self.look(&view).await;
+            self.reconcile(&view).await;
         }
     }
 
@@ -275,7 +275,7 @@ impl Provisioner {
         granted
     }
 
-    async fn look(&mut self, view: &View) {
+    async fn reconcile(&mut self, view: &View) {
         let current = self.replicas.current();
         let known: Vec<_> = self.replicas.known().collect();
         let seen = known.into_iter().map(|number| (number, self.seen(view, number))).collect();

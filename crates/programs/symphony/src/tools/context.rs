@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use crate::cli::{ContextCommand, ContextKey, ContextSetArgs, Output};
-use crate::context::{Context, Contexts, FILE_VARIABLE, check_name, path};
+use crate::contexts::{Context, Contexts, FILE_VARIABLE, check_name, path};
 use crate::exit::bad_input;
 use crate::inspect::table;
 

@@ -212,7 +212,7 @@ pub(crate) fn client(federation: &FederationArgs, who: &ClusterArgs) -> anyhow::
 }
 
 /// What that federation says.
-pub(crate) async fn look(
+pub(crate) async fn fetch_view(
     federation: &FederationArgs,
     who: &ClusterArgs,
     linearizable: bool,

@@ -6,8 +6,8 @@ use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, FederationClient};
 use symphony_types::Nanos;
 
+use super::get_page::Page;
 use super::operation::asked;
-use super::page::Page;
 use super::{federation, pipeline, plan, watch, wide};
 use crate::cli::{Format, GetArgs, What};
 use crate::exit::bad_input;

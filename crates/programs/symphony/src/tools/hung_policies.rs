@@ -27,7 +27,7 @@ pub(crate) fn watched(policies: &PolicyRegistry) -> PolicyRegistry {
     let watching = std::thread::Builder::new().name("hung-policies".into()).spawn(move || {
         let hung = loop {
             std::thread::sleep(LOOK_EVERY);
-            if let Some(hung) = look(&watched) {
+            if let Some(hung) = find_hung(&watched) {
                 break hung;
             }
         };
@@ -50,7 +50,7 @@ fn watched_by(policies: &PolicyRegistry, built: Arc<Mutex<Vec<Watched>>>) -> Pol
 }
 
 /// What has hung, in words.
-fn look(built: &Mutex<Vec<Watched>>) -> Option<String> {
+fn find_hung(built: &Mutex<Vec<Watched>>) -> Option<String> {
     let mut hung = None;
     lock(built).retain_mut(|watched| {
         let Some(calls) = watched.calls.upgrade() else { return false };
@@ -238,10 +238,10 @@ mod tests {
             }
         }
         // The first look sees the call, and counts nothing.
-        let looks: Vec<_> = (0..=LOOKS_MAX).map(|_| look(&built)).collect();
+        let looks: Vec<_> = (0..=LOOKS_MAX).map(|_| find_hung(&built)).collect();
         drop((until_the_end, tell_ended));
         thread.join().unwrap();
-        assert_eq!(look(&built), None);
+        assert_eq!(find_hung(&built), None);
         assert!(lock(&built).is_empty(), "what was dropped is forgotten");
         let (last, before) = looks.split_last().unwrap();
         assert!(before.iter().all(Option::is_none), "too early: {before:?}");

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::load_pipeline::{self, pipeline_in};
 use super::load_trace::{LoadedModel, models_of_trace};
 use crate::cli::{ClusterArgs, LOAD_FRONTEND, LoadArgs, LoadInputs, LoadProtocol, Output, frontend_in};
-use crate::context::Named;
+use crate::contexts::Named;
 use crate::exit::bad_input;
 use crate::node::until_told_to_stop;
 

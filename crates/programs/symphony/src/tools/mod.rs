@@ -14,6 +14,7 @@ pub(crate) mod duty;
 pub(crate) mod explain;
 pub(crate) mod federation;
 pub(crate) mod get;
+mod get_page;
 pub(crate) mod health;
 pub(crate) mod hung_policies;
 pub(crate) mod keys;
@@ -25,7 +26,6 @@ pub(crate) mod members;
 pub(crate) mod model;
 mod operation;
 mod pack;
-mod page;
 #[cfg(feature = "simulation")]
 pub(crate) mod paper;
 mod partition;
@@ -41,11 +41,11 @@ pub(crate) mod shell;
 pub(crate) mod sim;
 #[cfg(feature = "simulation")]
 mod sim_explain;
+#[cfg(feature = "simulation")]
+mod sim_timeline;
 mod split;
 pub(crate) mod subcluster;
 pub(crate) mod tape;
-#[cfg(feature = "simulation")]
-mod timeline;
 pub(crate) mod trace;
 pub(crate) mod upgrade;
 mod watch;

@@ -10,7 +10,7 @@ use symphony_simulator::{RunResult, SimulationResult, preflight};
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::{Scenario, ScenarioError, override_at_fault};
 
-use super::{sim_explain, timeline};
+use super::{sim_explain, sim_timeline};
 use crate::cli::{Output, SimArgs};
 use crate::exit::bad_input;
 use crate::inspect::table;
@@ -18,7 +18,7 @@ use crate::inspect::table;
 pub(crate) fn run(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<()> {
     let ask = sim_explain::ask(args)?;
     let scenario = read(args, policies)?;
-    timeline::check(args, &scenario)?;
+    sim_timeline::check(args, &scenario)?;
     if args.find_goodput && scenario.autoscale.is_some() {
         let what = "--find-goodput: expected a fixed number of GPUs, got a scenario with [autoscale], whose GPUs follow any rate";
         return Err(bad_input(what));
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<(
             sim_explain::show(&explanations);
         }
     }
-    timeline::write_if_asked(args, &scenario, rate_rps)
+    sim_timeline::write_if_asked(args, &scenario, rate_rps)
 }
 
 fn read(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<Scenario> {

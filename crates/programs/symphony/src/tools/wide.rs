@@ -2,7 +2,7 @@
 
 use symphony_protocol::view::{ModelSource, ModelView, View};
 
-use super::page::Page;
+use super::get_page::Page;
 use crate::cli::What;
 use crate::inspect::Shown;
 

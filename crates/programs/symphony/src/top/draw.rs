@@ -9,7 +9,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, TableState};
 
 use super::board::{Board, TABLES};
-use super::wanted;
+use super::budgets;
 
 /// The last line.
 const KEYS: &str =
@@ -73,7 +73,7 @@ fn lines(board: &Board, now: Duration) -> Vec<(String, Style)> {
     let notes = board.screen.iter().flat_map(|(_, screen)| &screen.notes);
     lines.extend(notes.map(|note| (note.clone(), Style::new().fg(Color::Yellow))));
     if let Some((_, screen)) = &board.screen {
-        let budgets = wanted::lines(&screen.budgets, board.only.as_deref());
+        let budgets = budgets::lines(&screen.budgets, board.only.as_deref());
         lines.extend(budgets.into_iter().map(|line| (line, Style::new())));
     }
     lines

@@ -6,13 +6,13 @@
 
 #[cfg(feature = "top")]
 mod board;
+mod budgets;
 #[cfg(feature = "top")]
 mod draw;
 #[cfg(feature = "top")]
 mod live;
 mod row;
 mod screen;
-mod wanted;
 mod window;
 
 use std::io::IsTerminal as _;

@@ -8,8 +8,8 @@ use symphony_protocol::view::{BackendView, GpuView, LoadView, SubclusterView, Vi
 use symphony_telemetry::buckets::{REQUEST_SECONDS, quantile};
 use symphony_types::{GpuId, ModelId, SubclusterId};
 
+use super::budgets::{self, Budget};
 use super::row::{Cell, Row, Table};
-use super::wanted::{self, Budget};
 use crate::inspect::gpus::gpu_state;
 use crate::inspect::models::model_state;
 use crate::inspect::sample::{FrontendCounts, ModelCounts, Sample};
@@ -161,7 +161,7 @@ impl Screen {
             control_leader: view.control_leader.map(|node| node.get()),
             span,
             notes: notes(now, rates.is_some()),
-            budgets: wanted::budgets(view),
+            budgets: budgets::budgets(view),
             tables: [
                 Table { title: "sub-clusters", header: SUBCLUSTERS, rows: subclusters },
                 Table { title: "models", header: MODELS, rows: models },
@@ -314,7 +314,7 @@ fn subcluster(
             Cell::GpusOf(demand, gpus.len()),
             Cell::Count(queued),
             Cell::Text(policy(subcluster)),
-            Cell::Text(wanted::in_short(subcluster.advice.as_ref())),
+            Cell::Text(budgets::in_short(subcluster.advice.as_ref())),
         ],
         alarming: leader.is_none() || policy_failed.is_some() || bad_rate.is_some_and(|bad| bad > 0.0),
     };

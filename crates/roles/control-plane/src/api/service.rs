@@ -1,6 +1,6 @@
 //! `symphony.v1.Control`, as any replica serves it.
 
-mod levels;
+mod level_checks;
 mod models;
 mod pipelines;
 

@@ -171,7 +171,7 @@ impl Tenant {
     pub(crate) fn take_place(&self, now: Time) -> Result<TenantPlace, InferError> {
         if self.has_quota() {
             let looked = self.quotas(|quotas| {
-                let looked = look(quotas, now);
+                let looked = check_quotas(quotas, now);
                 // It is not read, so that it costs little.
                 if looked.is_err() {
                     if let Some(items) = &mut quotas.items {
@@ -202,7 +202,7 @@ impl Tenant {
         let costs = [f64::from(items), gpu_time.as_secs_f64()];
         if self.has_quota() {
             let charged = self.quotas(|quotas| {
-                let looked = look(quotas, now);
+                let looked = check_quotas(quotas, now);
                 for (quota, cost) in [&mut quotas.items, &mut quotas.gpu_seconds].into_iter().zip(costs) {
                     let Some(quota) = quota else { continue };
                     quota.asks(cost);
@@ -255,10 +255,10 @@ impl Tenant {
 }
 
 /// Whether neither quota is used up.
-fn look(quotas: &mut Quotas, now: Time) -> Result<(), (QuotaKind, Nanos)> {
+fn check_quotas(quotas: &mut Quotas, now: Time) -> Result<(), (QuotaKind, Nanos)> {
     for (kind, quota) in [(QuotaKind::Items, &mut quotas.items), (QuotaKind::GpuSeconds, &mut quotas.gpu_seconds)] {
         if let Some(quota) = quota {
-            quota.bucket.look(now).map_err(|wait| (kind, wait))?;
+            quota.bucket.check_level(now).map_err(|wait| (kind, wait))?;
         }
     }
     Ok(())

@@ -16,9 +16,9 @@ use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::ledger::Ledger;
 use crate::clusters::live_pipeline::{LivePipeline, Pipelines, pipelines};
 use crate::clusters::routing::{Route, Routes, routes};
+use crate::counts::ledger::Ledger;
 use crate::data_server::DataServer;
 use crate::dispatch::control_plane_contact::ControlPlaneContact;
 use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use symphony_transport::{FederationClient, PlanReceiver};
 use tokio::sync::watch;
 
-use crate::accounts::pipeline_reports::report_pipelines;
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity};
 use crate::clusters::cluster_order::lost_home;
+use crate::counts::pipeline_reports::report_pipelines;
 use crate::inner::Inner;
 use crate::oip::ModelState;
 

@@ -15,7 +15,7 @@ use symphony_types::{BootId, FailReason, FrontendId, NodeId, SubclusterId, Token
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::ledger::Ledger;
+use crate::counts::ledger::Ledger;
 use crate::dispatch::control_plane_contact::{ContactAnswer, ControlPlaneContact};
 use crate::requests::request_table::{Announcement, Ending, RequestTable};
 

@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::accounts::ledger::Ledger;
+use crate::counts::ledger::Ledger;
 use crate::dispatch::leader_link::{LeaderCommand, LeaderLink};
 use crate::requests::request_table::{Ending, OpenRequest, Payload, RequestTable};
 

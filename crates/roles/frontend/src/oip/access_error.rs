@@ -32,9 +32,9 @@ pub enum AccessError {
          send the data of tensors with the request"
     )]
     NotLocal,
-    /// The call came past the door: its caller is not known, and so it has no rights and no quotas.
+    /// The call came past the check of callers: its caller is not known, and so it has no rights and no quotas.
     #[error("this server has not found out who calls, which is its own fault")]
-    PastTheDoor,
+    CallerUnknown,
 }
 
 fn words(rights: &[Right]) -> String {
@@ -43,7 +43,7 @@ fn words(rights: &[Right]) -> String {
 }
 
 impl AccessError {
-    /// The reasons of a door that are counted.
+    /// The reasons of a refused caller that are counted.
     pub(crate) const REASONS: [&str; 4] = ["no_key", "unknown_key", "unknown_certificate", "no_right"];
 
     /// Status codes and reason.
@@ -57,7 +57,7 @@ impl AccessError {
             Self::NoRight(_) => (StatusCode::FORBIDDEN, Code::PermissionDenied, no_right),
             Self::ForeignOrigin => (StatusCode::FORBIDDEN, Code::PermissionDenied, "foreign_origin"),
             Self::NotLocal => (StatusCode::FORBIDDEN, Code::PermissionDenied, "not_local"),
-            Self::PastTheDoor => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
+            Self::CallerUnknown => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
         };
         Face { http, grpc, reason, retry: Retry::No }
     }

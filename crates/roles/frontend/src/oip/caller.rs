@@ -139,12 +139,12 @@ impl Caller {
         self.known.as_ref().map(|known| &known.by)
     }
 
-    /// Who calls, as the door has written it into a request.
+    /// Who calls, as the check of callers has written it into a request.
     ///
     /// # Errors
     /// If no door did: such a call is not taken for anybody's.
     pub(crate) fn of(extensions: &Extensions) -> Result<Self, AccessError> {
-        extensions.get::<Self>().cloned().ok_or(AccessError::PastTheDoor)
+        extensions.get::<Self>().cloned().ok_or(AccessError::CallerUnknown)
     }
 
     /// The tenant's name; empty where everybody is served.

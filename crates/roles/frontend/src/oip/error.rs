@@ -342,7 +342,7 @@ impl InferError {
             | Self::TenantBusy { .. }
             | Self::TenantUnpacked { .. }
             | Self::Cancelled => Fault::Client,
-            Self::Access(AccessError::PastTheDoor) => Fault::Server,
+            Self::Access(AccessError::CallerUnknown) => Fault::Server,
             Self::Access(_) => Fault::Client,
             Self::DecodersBusy { .. }
             | Self::DecodedFull { .. }

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use symphony_types::RequestValue;
 
-use crate::accounts::hop::Hop;
 use crate::clusters::live_pipeline::LivePipeline;
+use crate::counts::hop::Hop;
 use crate::oip::{ModelInfo, Receipt, RequestContext};
 use crate::records::pipeline_memory::StageLog;
 use crate::records::{RecordKind, RequestSpan};
@@ -30,7 +30,7 @@ pub(super) struct AcceptedRequest {
     pub(super) kind: RequestKind,
 }
 
-/// What a request is in the accounts.
+/// What a request is in the counts.
 pub(super) enum RequestKind {
     /// A client's, for a model.
     Model,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use symphony_types::{FailReason, VersionedName};
 
-use crate::accounts::collectors::ListedModel;
 use crate::clusters::cluster::Cluster;
 use crate::clusters::cluster_order::in_order;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::clusters::routing::{Route, Routes, versions_of};
+use crate::counts::collectors::ListedModel;
 use crate::inner::Inner;
 use crate::oip::{InferError, ModelInfo, ModelState};
 

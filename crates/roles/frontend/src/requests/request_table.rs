@@ -12,7 +12,7 @@ use symphony_transport::{PlacedInput, SharedInputs};
 use symphony_types::{BackendId, FailReason, Invariant, ModelId, RequestValue, SubclusterId, Token};
 use tokio::sync::oneshot;
 
-use crate::accounts::hop::Hop;
+use crate::counts::hop::Hop;
 
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
 const SHARDS: usize = 16;

@@ -14,11 +14,11 @@ use symphony_types::{
 };
 
 use crate::access::tenants::Tenants;
-use crate::accounts::pipeline_counters::PipelineCounters;
-use crate::accounts::rates::Rates;
-use crate::accounts::statistics::Statistics;
 use crate::clusters::cluster::{Cluster, FrontendIdentity, Requests};
 use crate::clusters::traffic::TrafficSplitter;
+use crate::counts::pipeline_counters::PipelineCounters;
+use crate::counts::rates::Rates;
+use crate::counts::statistics::Statistics;
 use crate::inner::{ClusterSlot, Inner};
 use crate::oip::InFlightLimit;
 use crate::oip::limits::image_limits;

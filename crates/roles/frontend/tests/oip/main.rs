@@ -1,8 +1,8 @@
 //! The public surface over real sockets: every status, every encoding, and clients that were written for others.
 
+mod callers;
 mod clients;
 mod compression;
-mod door;
 mod fake;
 mod grpc;
 mod hostile;

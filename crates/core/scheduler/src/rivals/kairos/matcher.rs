@@ -49,8 +49,8 @@ pub(super) struct Weights<'a> {
 }
 
 impl Matcher {
-    /// Looks at the GPUs that are there.
-    pub(super) fn look(&mut self, now: Time, gpus: &GpuBook) {
+    /// Takes in the GPUs that are there.
+    pub(super) fn update_instances(&mut self, now: Time, gpus: &GpuBook) {
         self.instances.clear();
         for slot in (0..gpus.len()).filter(|&slot| gpus.is_up(slot)) {
             let gpu = gpus.vacancy(slot);
@@ -65,7 +65,7 @@ impl Matcher {
         }
     }
 
-    /// The GPUs at the last look.
+    /// The GPUs at the last update.
     pub(super) fn instances(&self) -> &[Instance] {
         &self.instances
     }

@@ -133,7 +133,7 @@ impl Kairos {
     /// nothing happens before.
     fn decide(&mut self, now: Time, out: &mut ClusterActions) -> Time {
         loop {
-            self.matcher.look(now, &self.gpus);
+            self.matcher.update_instances(now, &self.gpus);
             let rows = self.matcher.rows().max(1);
             let lost_at = self.line.drop_lost(&self.cluster, now, rows, out);
             let leads = self.line.first(rows).filter_map(|query| {

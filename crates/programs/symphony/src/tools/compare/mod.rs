@@ -4,7 +4,7 @@
 mod policies;
 mod recorded;
 mod scenario;
-mod show;
+mod show_comparison;
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &CompareArgs, registry: &PolicyRegistry) -> anyhow::Resu
     let results = Sweep::new(args.threads).runs(&runs, &|_| {})?;
     let compared: Vec<_> = scenarios.iter().zip(&results).map(|(scenario, run)| compared(scenario, run)).collect();
     let lasts_s = arrivals.rows.last().map_or(0.0, |row| row.at.as_secs_f64());
-    let of_tapes = show::OfTapes { requests: arrivals.rows.len(), models: of_tape.models(), lasts_s };
+    let of_tapes = show_comparison::OfTapes { requests: arrivals.rows.len(), models: of_tape.models(), lasts_s };
     let happened = happened(args, &load, scenarios.first())?;
     if let Some(path) = &args.html {
         // Without the number of its GPUs it has no place in the plots.
@@ -77,9 +77,9 @@ pub(crate) fn run(args: &CompareArgs, registry: &PolicyRegistry) -> anyhow::Resu
         std::fs::write(path, page).with_context(|| format!("cannot write {}", path.display()))?;
     }
     match args.output {
-        Output::Table => show::table(&of_tapes, happened.as_ref(), &compared),
+        Output::Table => show_comparison::table(&of_tapes, happened.as_ref(), &compared),
         Output::Json => {
-            let whole = show::json(&of_tapes, happened.as_ref(), &compared);
+            let whole = show_comparison::json(&of_tapes, happened.as_ref(), &compared);
             println!("{}", serde_json::to_string_pretty(&whole)?);
         }
     }

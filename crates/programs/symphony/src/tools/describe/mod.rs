@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use symphony_protocol::view::View;
 
-use super::page::yaml;
+use super::get_page::yaml;
 use crate::cli::{DescribeArgs, Described, Format};
 use crate::exit::bad_input;
 use crate::inspect::events;

@@ -66,7 +66,7 @@ fn clusters_json(homes: &BTreeMap<&str, Vec<String>>) -> Vec<Value> {
 }
 
 pub(super) async fn show(args: &PlanShowArgs) -> anyhow::Result<()> {
-    let view = federation::look(&args.federation, &args.cluster, true).await?;
+    let view = federation::fetch_view(&args.federation, &args.cluster, true).await?;
     let plan = find(&view, args.plan)?;
     let homes = homes(&view, &plan.moves);
     match args.output {
@@ -107,7 +107,7 @@ fn show_json(plan: &FederatedPlanView, homes: &BTreeMap<&str, Vec<String>>) -> V
 }
 
 pub(super) async fn diff(args: &PlanShowArgs) -> anyhow::Result<()> {
-    let view = federation::look(&args.federation, &args.cluster, true).await?;
+    let view = federation::fetch_view(&args.federation, &args.cluster, true).await?;
     let plan = find(&view, args.plan)?;
     let changes = changes(&plan.moves);
     match args.output {

@@ -49,7 +49,7 @@ impl<S> Endpoint<S> {
 /// What is known of a call since it was admitted. Its message has been read by now.
 fn arrival(extensions: &Extensions) -> Result<Arrival, Status> {
     read(extensions);
-    extensions.get::<Arrival>().cloned().ok_or_else(|| status::of_access(&AccessError::PastTheDoor))
+    extensions.get::<Arrival>().cloned().ok_or_else(|| status::of_access(&AccessError::CallerUnknown))
 }
 
 /// The message of a call has been read.

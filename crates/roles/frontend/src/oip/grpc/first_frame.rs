@@ -35,7 +35,7 @@ impl Body for Seen {
 
 /// Whether the first message of the body is compressed, which its first byte says; and the body as it was. One that
 /// ends or fails before is for the codec to judge.
-pub(crate) async fn look(mut body: Incoming) -> (bool, Seen) {
+pub(crate) async fn peek(mut body: Incoming) -> (bool, Seen) {
     let first = loop {
         let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;
         let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());

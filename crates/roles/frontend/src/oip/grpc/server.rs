@@ -118,7 +118,7 @@ impl<S: InferenceService> GrpcServer<S> {
         let arrived = Instant::now();
         let (mut parts, body) = request.into_parts();
         Box::pin(async move {
-            let Ok((is_packed, body)) = tokio::time::timeout(BODY_READ_MAX, first_frame::look(body)).await else {
+            let Ok((is_packed, body)) = tokio::time::timeout(BODY_READ_MAX, first_frame::peek(body)).await else {
                 if let Ok(caller) = Caller::of(&parts.extensions) {
                     let context = RequestContext::of(caller, "", trace_of(&parts.headers));
                     let error = &InferError::BodyTimeout;

@@ -90,8 +90,8 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
         .route("/v2/repository/models/{model}/unload", post(pages::unload::<S>))
         .layer(DefaultBodyLimit::max(REPOSITORY_BYTES_MAX));
     let behind = |routes: Router<Shared<S>>, rights: &'static [Right]| {
-        let door = Door { service: Arc::clone(&service), rights, origins: Arc::clone(&origins) };
-        routes.route_layer(from_fn_with_state(door, pass::<S>))
+        let check = CallerCheck { service: Arc::clone(&service), rights, origins: Arc::clone(&origins) };
+        routes.route_layer(from_fn_with_state(check, check_caller::<S>))
     };
     let router = open
         .merge(behind(infer, &[Right::Infer]))
@@ -134,8 +134,8 @@ const CORS_HEADERS: [&str; 8] = [
 /// Headers of answers that pages may read.
 const CORS_EXPOSED: [&str; 4] = ["symphony-request-id", "inference-header-content-length", "retry-after", TRACEPARENT];
 
-/// What stands before some of the routes.
-struct Door<S> {
+/// Finds out who calls the routes behind it.
+struct CallerCheck<S> {
     service: Arc<S>,
     /// One of them is needed.
     rights: &'static [Right],
@@ -143,17 +143,21 @@ struct Door<S> {
     origins: Arc<[String]>,
 }
 
-impl<S> Clone for Door<S> {
+impl<S> Clone for CallerCheck<S> {
     fn clone(&self) -> Self {
         Self { service: Arc::clone(&self.service), rights: self.rights, origins: Arc::clone(&self.origins) }
     }
 }
 
 /// Finds out who calls before the body is read.
-async fn pass<S: InferenceService>(State(door): State<Door<S>>, mut request: Request, next: Next) -> Response {
+async fn check_caller<S: InferenceService>(
+    State(check): State<CallerCheck<S>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let names = request.extensions().get::<CertificateNames>();
     let shown = Shown { headers: request.headers(), certificate: names.map_or(&[][..], CertificateNames::get) };
-    let known = shown.check_origin(&door.origins).and_then(|()| door.service.authenticate(&shown, door.rights));
+    let known = shown.check_origin(&check.origins).and_then(|()| check.service.authenticate(&shown, check.rights));
     match known {
         Ok(caller) => {
             let is_near = is_near(request.extensions(), request.headers());

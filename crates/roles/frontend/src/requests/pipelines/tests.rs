@@ -473,7 +473,7 @@ async fn a_client_that_goes_reaches_all_stages() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_met_is_refused_at_the_mouth_and_names_the_stage() {
+async fn what_cannot_be_met_is_refused_on_arrival_and_names_the_stage() {
     let (frontend, table) = served(false);
     let mut hasty = request(&frontend, 1);
     hasty.deadline.timeout = Some(Nanos::from_millis(3));

@@ -23,7 +23,7 @@ use crate::requests::request_guard::RequestGuard;
 use crate::requests::request_table::{Ending, OpenRequest, Payload};
 
 /// A request that is taken in.
-struct Mouth {
+struct PipelineAdmission {
     request: AcceptedRequest,
     cluster: Arc<Cluster>,
     pipeline: Arc<LivePipeline>,
@@ -35,7 +35,7 @@ struct Mouth {
 impl Inner {
     /// Runs a request for a pipeline to its outcome. Dropping the future withdraws what its stages have of it.
     pub(crate) async fn infer_by_stages(self: &Arc<Self>, request: InferRequest) -> Result<InferAnswer, InferError> {
-        let Mouth { request, cluster, pipeline, plan, client, quick } = self.admit_pipeline(request)?;
+        let PipelineAdmission { request, cluster, pipeline, plan, client, quick } = self.admit_pipeline(request)?;
         let mut guard = RequestGuard::accept(self, &request);
         // Its place in the table: an id, a request in flight, and what a drain waits for. No leader hears of it.
         let (id, sequence) = cluster.submit(in_table(&request));
@@ -54,7 +54,7 @@ impl Inner {
     }
 
     /// Takes a request in, or says why it is refused, which is counted.
-    fn admit_pipeline(&self, request: InferRequest) -> Result<Mouth, InferError> {
+    fn admit_pipeline(&self, request: InferRequest) -> Result<PipelineAdmission, InferError> {
         let InferRequest { model, items, payload, pictures, deadline: requested, receipt, context, weight } = request;
         let arrived = requested.arrived;
         let refused = |error: InferError| {
@@ -87,7 +87,7 @@ impl Inner {
         let weight = weight.times(pipeline.declaration.value);
         let request =
             AcceptedRequest { model, items, arrived, deadline, weight, receipt, context, admitted, span, kind };
-        Ok(Mouth { request, cluster: Arc::clone(cluster), pipeline, plan, client, quick })
+        Ok(PipelineAdmission { request, cluster: Arc::clone(cluster), pipeline, plan, client, quick })
     }
 
     /// The time that a request has, if all stages take requests and the longest path can be gone in it.

@@ -127,7 +127,7 @@ fn load_model(cluster: &mut TestCluster) {
 
 #[test]
 fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_is_followed() {
-    let files = Files::new("door");
+    let files = Files::new("callers");
     let authority = Authority::create(&files.0, "clients").unwrap();
     let issue = |name: &str| {
         let identity = Identity::new("clients", Role::Operator, name).unwrap();

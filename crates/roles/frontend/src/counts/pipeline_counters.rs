@@ -15,8 +15,8 @@ use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
 use symphony_types::Nanos;
 
-use crate::accounts::hop::Hop;
 use crate::clusters::live_pipeline::LivePipeline;
+use crate::counts::hop::Hop;
 use crate::names;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]

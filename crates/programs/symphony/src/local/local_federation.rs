@@ -14,8 +14,8 @@ use symphony_transport::{ControlError, FederationClient};
 use symphony_types::NodeId;
 use tokio::time::Instant;
 
-use super::cluster::LocalCluster;
 use super::layout::Layout;
+use super::local_cluster::LocalCluster;
 use super::pki::Pki;
 use super::process::{Process, Tie};
 

@@ -64,7 +64,7 @@ async fn rest_asks_for_a_key_before_the_body_and_says_what_is_missing() {
             assert!(matches!(ask(method.clone(), path, other).await.0, 401 | 403), "{path} for {other}");
         }
     }
-    // The service of these tests takes another token for loading: what counts is that the door lets in.
+    // The service of these tests takes another token for loading: what counts is that the caller is let in.
     let load = "/v2/repository/models/double/load";
     assert_eq!(ask(post.clone(), load, "infer").await, refused(403, "no_right", false));
     assert_eq!(ask(post.clone(), load, "repository").await, refused(401, "unauthenticated", true));

@@ -10,7 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_telemetry::{MetricName, Registry};
 use symphony_transport::SharedInputs;
 
-use crate::accounts::ledger::Ledger;
+use crate::counts::ledger::Ledger;
 use crate::inner::Inner;
 use crate::names;
 use crate::oip::{ModelInfo, ModelState};
