@@ -8,8 +8,8 @@ use symphony_tests::phase;
 
 use super::two_subclusters;
 
-/// A leader serves on for two seconds (`relaxed`), counted from the last heartbeat that was acknowledged; the rest allows
-/// for a busy machine.
+/// A leader serves on for two seconds (`relaxed`) from the last heartbeat that was acknowledged; the rest allows for a
+/// busy machine.
 const SERVED_FOR: Duration = Duration::from_millis(500);
 /// Two seconds until nobody is in contact with a quorum any more (`relaxed`), and one until that is known of those that
 /// do not answer; the rest allows for a busy machine.
