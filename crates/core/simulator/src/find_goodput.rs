@@ -9,7 +9,7 @@ use crate::simulate::meets_slo;
 /// The whole search, one run after another.
 ///
 /// # Errors
-/// As [`simulate`](crate::simulate), and if no rate is too high.
+/// As [`simulate`](crate::simulate()), and if no rate is too high.
 pub fn find_goodput(scenario: &Scenario) -> Result<f64, Error> {
     let mut search = GoodputSearch::new(scenario);
     loop {
