@@ -7,7 +7,7 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::execute::{Done, Execute, FromBackend, Refusal, SealedGpu, ToBackend};
 use symphony_protocol::view::{BackendView, GpuView, HolderView};
 use symphony_transport::link_over;
-use symphony_types::{BackendId, BootId, FailReason, GpuId, ModelId, Nanos, Token};
+use symphony_types::{BackendId, BootId, FailReason, GpuId, LatencyProfile, ModelId, Nanos, Token};
 use tokio::net::TcpListener;
 
 use super::backend::{Backend, sequences};
@@ -85,19 +85,23 @@ async fn an_unloaded_model_fails_what_waits_and_the_next_model_is_served() {
 
 #[tokio::test]
 async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_its_own_profile() {
-    let scene = Scene::new().await;
+    // Seconds: a GPU may be given another plan when it should have ended the first, however late this machine is.
+    let scene = Scene::with(|view| {
+        let profiles = &mut view.models.get_mut(&ModelId::new(1)).unwrap().spec.profiles;
+        for (kind, seconds) in [("kind", 3.0), ("slow", 5.0)] {
+            let line = LatencyProfile::from_line(seconds * 500.0, seconds * 500.0, 8).unwrap();
+            profiles.get_mut(kind).unwrap().latency = line;
+        }
+    })
+    .await;
     let mut backend = scene.sealed().await;
     scene.served(1).await;
     let frontend = scene.frontend().await;
-    let mut latencies = Vec::new();
-    for sequence in 1..3 {
-        frontend.announce(&[header(sequence, 1)]);
-        latencies.push(backend.plan().await.latency);
-    }
-    assert_eq!(latencies, [Nanos::from_millis(2).get(); 2]);
-    // Two plans are out on the only GPU: this one waits.
-    frontend.announce(&[header(3, 1)]);
-    scene.until("request in the queue", |scene| scene.counter("requests") >= 4).await;
+    frontend.announce(&[header(1, 1)]);
+    assert_eq!(backend.plan().await.latency, Nanos::from_millis(3_000).get());
+    // The only GPU is busy: this one waits.
+    frontend.announce(&[header(2, 1)]);
+    scene.until("request in the queue", |scene| scene.counter("requests") >= 3).await;
 
     let (id, boot, gpu) = (BackendId::new(4), BootId::new(8), GpuId::new(17));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -118,20 +122,15 @@ async fn a_gpu_of_a_kind_never_seen_joins_while_requests_wait_and_runs_them_by_i
     let gpus = vec![SealedGpu { gpu, promised: TOKEN, free_in: 0, in_flight: vec![] }];
     second.sender.send(FromBackend::Sealed { boot, gpus, finished: vec![], plans: vec![] }).unwrap();
     let plan = second.plan().await;
-    assert_eq!((plan.gpu, sequences(&plan), plan.latency), (gpu, vec![3], Nanos::from_millis(6).get()));
+    assert_eq!((plan.gpu, sequences(&plan), plan.latency), (gpu, vec![2], Nanos::from_millis(5_000).get()));
 
-    // Without the first backend the slow kind serves alone, beginning with the lost GPU's requests.
+    // Without the first backend the slow kind serves alone, beginning with the lost GPU's request.
     scene.change(|view| {
         view.backends.remove(&BACKEND);
     });
     let Execute { token, sequence, model, latency, .. } = plan;
     let done = Done { gpu, token, sequence, model, start_late: 0, latency, free_in: 0, failed: vec![] };
     second.sender.send(FromBackend::Done(done)).unwrap();
-    let mut again = Vec::new();
-    while again.len() < 2 {
-        again.extend(sequences(&second.plan().await));
-    }
-    again.sort_unstable();
-    assert_eq!(again, [1, 2]);
+    assert_eq!(sequences(&second.plan().await), [1]);
     assert_eq!(scene.counter("violations"), 0);
 }
