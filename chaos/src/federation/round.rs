@@ -76,25 +76,7 @@ impl Scene<'_> {
         let faults = &scenario.fault;
         let mut strikes: Vec<Option<Strike>> = faults.iter().map(|_| None).collect();
         let (struck_at, mut relieved_at) = (Instant::now(), None);
-        let mut round = RoundRun {
-            number,
-            faults: Vec::new(),
-            victims: Vec::new(),
-            lost_group: None,
-            cut_off: Vec::new(),
-            ended: Vec::new(),
-            struck: Vec::new(),
-            struck_names: Vec::new(),
-            struck_at,
-            relieved_at: struck_at,
-            healed_at: struck_at,
-            named_at: None,
-            successors: Vec::new(),
-            down_at: None,
-            serving_at: None,
-            whole_at: None,
-            broke_down: None,
-        };
+        let mut round = RoundRun::new(number, struck_at);
         for (at, step) in schedule(faults) {
             tokio::time::sleep_until((struck_at + at).into()).await;
             match step {

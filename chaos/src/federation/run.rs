@@ -252,23 +252,12 @@ mod tests {
     fn requests_may_fail_in_a_lost_cluster_and_nowhere_else() {
         let (zero, ms) = (Instant::now(), Duration::from_millis(1));
         let round = RoundRun {
-            number: 1,
-            faults: vec![],
-            victims: vec![],
             lost_group: Some(0),
-            cut_off: vec![],
-            ended: vec![],
             struck: vec![1],
-            struck_names: vec![],
-            struck_at: zero + 100 * ms,
             relieved_at: zero + 200 * ms,
             healed_at: zero + 200 * ms,
-            named_at: None,
-            successors: Vec::new(),
-            down_at: None,
-            serving_at: None,
             whole_at: Some(zero + 300 * ms),
-            broke_down: None,
+            ..RoundRun::new(1, zero + 100 * ms)
         };
         let judged = |reason, times, model, sent: u32, ended: u32| {
             let fate = Fate::Failed(reason);

@@ -188,28 +188,6 @@ pub(super) fn aims(aim: &Aim, summaries: &Summaries, rounds: &[RoundReport]) -> 
 mod tests {
     use super::*;
 
-    fn round(struck_at: Instant) -> RoundRun {
-        RoundRun {
-            number: 1,
-            faults: Vec::new(),
-            victims: Vec::new(),
-            lost_group: None,
-            cut_off: Vec::new(),
-            ended: Vec::new(),
-            struck: Vec::new(),
-            struck_names: Vec::new(),
-            struck_at,
-            relieved_at: struck_at,
-            healed_at: struck_at,
-            named_at: None,
-            successors: Vec::new(),
-            down_at: None,
-            serving_at: None,
-            whole_at: None,
-            broke_down: None,
-        }
-    }
-
     #[test]
     fn a_successor_is_named_by_its_first_seal_or_by_a_view_that_came_before_it() {
         let clock = MachineClock::read().unwrap();
@@ -220,7 +198,7 @@ mod tests {
         let figures = Figures { observations: &[], acked: &[], models: 0, executions: &executions, clock };
         let after = |named_at: Option<u64>, successors: &[(u64, u64)]| {
             let successors = successors.iter().map(|&(ms, token)| (at(ms), Token::new(token))).collect();
-            figures.named_after(&RoundRun { named_at: named_at.map(at), successors, ..round(struck_at) })
+            figures.named_after(&RoundRun { named_at: named_at.map(at), successors, ..RoundRun::new(1, struck_at) })
         };
         assert_eq!(after(None, &[]), None);
         assert_eq!(after(Some(60), &[]), Some(60.0), "by the view where no successor is known");

@@ -76,6 +76,29 @@ enum Step {
 }
 
 impl RoundRun {
+    /// A round in which nothing has happened yet but that its faults strike.
+    pub(crate) fn new(number: u32, struck_at: Instant) -> Self {
+        Self {
+            number,
+            faults: Vec::new(),
+            victims: Vec::new(),
+            lost_group: None,
+            cut_off: Vec::new(),
+            ended: Vec::new(),
+            struck: Vec::new(),
+            struck_names: Vec::new(),
+            struck_at,
+            relieved_at: struck_at,
+            healed_at: struck_at,
+            named_at: None,
+            successors: Vec::new(),
+            down_at: None,
+            serving_at: None,
+            whole_at: None,
+            broke_down: None,
+        }
+    }
+
     pub(crate) fn words(&self) -> String {
         let ms = |at: Option<Instant>, since: Instant| {
             at.map_or_else(|| "-".into(), |at| format!("{:.0} ms", (at - since).as_secs_f64() * 1e3))
@@ -225,23 +248,15 @@ impl Scene<'_> {
             struck.push(names.len());
         }
         let mut round = RoundRun {
-            number,
             faults: strikes.iter().map(|strike| fault_of(strike, number)).collect(),
             cut_off: cut_off(&before, &self.cluster.processes, &faults, &strikes),
             ended: strikes.iter().flat_map(|s| s.ended.iter().map(|(process, _)| *process)).collect(),
             struck_names: struck.iter().filter_map(|&n| names.get(n).cloned()).collect(),
             struck,
-            struck_at,
             relieved_at: relieved_at.unwrap_or(healed_at),
             healed_at,
-            named_at: None,
-            successors: Vec::new(),
-            down_at: None,
-            serving_at: None,
-            whole_at: None,
-            broke_down: None,
             victims: victims.iter().map(ToString::to_string).collect(),
-            lost_group: None,
+            ..RoundRun::new(number, struck_at)
         };
         self.heal(&mut round, &strikes).await;
         let led_by_victims = before.subclusters.iter().filter(|(_, s)| round.struck_names.contains(&s.name));

@@ -4,4 +4,5 @@ mod gpu_classes;
 mod model_queue;
 mod random_order;
 mod ranker;
+mod request;
 mod rivals;

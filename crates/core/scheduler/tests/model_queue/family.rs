@@ -1,6 +1,6 @@
 //! Models that share a trunk: windows go by what a batch takes at worst, plans by what their variants take.
 
-use symphony_scheduler::Plan;
+use symphony_scheduler::{Plan, Request};
 use symphony_types::FamilyProfile;
 
 use super::*;

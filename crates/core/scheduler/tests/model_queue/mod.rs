@@ -7,9 +7,11 @@ mod orders;
 
 use symphony_scheduler::{
     Candidate, Delays, GpuChoice, GrantWhy, Matched, ModelAction, ModelActions, ModelInput, ModelQueue,
-    ModelQueueConfig, Policy, Request,
+    ModelQueueConfig, Policy,
 };
-use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
+
+use crate::request::request;
 
 const SLO_MS: u64 = 25;
 /// Where there are delays.
@@ -27,16 +29,6 @@ const CLASS: GpuClass = GpuClass::FIRST;
 /// Why every GPU here is granted; goes into the plans as it is.
 const WHY: GrantWhy =
     GrantWhy { matched: Matched::AtItsStart, choice: GpuChoice::LowestId, others_idle: 2, rivals: 0, next_rival: None };
-
-fn request(sequence: u64, deadline: Time) -> Request {
-    Request {
-        id: RequestId { sequence, ..RequestId::default() },
-        deadline,
-        items: 1,
-        weight: symphony_types::RequestValue::ONE,
-        variant: 0,
-    }
-}
 
 struct Host {
     queue: ModelQueue,

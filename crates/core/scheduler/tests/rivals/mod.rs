@@ -10,9 +10,11 @@ mod skeleton;
 use std::sync::Arc;
 
 use symphony_scheduler::{
-    ClusterAction, ClusterActions, ClusterFacts, ClusterInput, ClusterModel, ClusterPolicy, Delays, Plan, Request,
+    ClusterAction, ClusterActions, ClusterFacts, ClusterInput, ClusterModel, ClusterPolicy, Delays, Plan,
 };
-use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, RequestId, Time};
+use symphony_types::{GpuClass, GpuId, LatencyProfile, Nanos, Time};
+
+use crate::request::request;
 
 fn ms(millis: u64) -> Time {
     Time::from_nanos(millis * 1_000_000)
@@ -35,16 +37,6 @@ fn cluster(slos_ms: &[u64], batch_max: u32, delays: Delays) -> Vec<Arc<ClusterMo
 /// As the simulator's: GPUs can be stopped.
 fn facts() -> ClusterFacts {
     ClusterFacts::simulated(0)
-}
-
-fn request(sequence: u64, deadline: Time) -> Request {
-    Request {
-        id: RequestId { sequence, ..RequestId::default() },
-        deadline,
-        items: 1,
-        weight: symphony_types::RequestValue::ONE,
-        variant: 0,
-    }
 }
 
 /// One step at a time; a plan is shown with the sequence numbers of its requests.
