@@ -84,7 +84,7 @@ impl Target for NativeTarget {
         // In flight until it is answered.
         let _permit = match self.frontend.admit(&Caller::anybody()) {
             Ok(permit) => permit,
-            Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.face().reason))),
+            Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.error_status().reason))),
         };
         match self.frontend.infer(infer).await {
             Ok(answer) => Answer {
@@ -98,7 +98,7 @@ impl Target for NativeTarget {
                 batch: Some(answer.batch),
             },
             Err(InferError::Dropped(reason)) => Answer::ended(End::Dropped(Cow::Borrowed(reason.label()))),
-            Err(error) => Answer::ended(End::Failed(Cow::Borrowed(error.face().reason))),
+            Err(error) => Answer::ended(End::Failed(Cow::Borrowed(error.error_status().reason))),
         }
     }
 }

@@ -242,7 +242,7 @@ impl Tenants {
                 known.ok_or(if certificate.is_empty() { AccessError::NoKey } else { AccessError::UnknownCertificate })
             }
         };
-        found.inspect_err(|error| self.refused("", error.face().reason))
+        found.inspect_err(|error| self.refused("", error.error_status().reason))
     }
 
     /// The caller as the file has it by now, if what it showed is still good for one of these rights.
@@ -256,7 +256,7 @@ impl Tenants {
             KnownBy::Certificate(_) => AccessError::UnknownCertificate,
         };
         let found = self.book().find(by.clone()).ok_or(unknown);
-        let now = found.inspect_err(|error| self.refused("", error.face().reason))?;
+        let now = found.inspect_err(|error| self.refused("", error.error_status().reason))?;
         self.check(&now, rights)?;
         Ok(now)
     }
@@ -284,8 +284,8 @@ impl Tenants {
         // Browsers ask people for a name and a password: the key.
         let caller = self.known(&Credential::of_page(page.headers), certificate);
         caller.and_then(|caller| self.check(&caller, rights)).map_err(|error| {
-            let face = error.face();
-            PageRefusal { status: face.http, reason: face.reason, words: error.to_string() }
+            let status = error.error_status();
+            PageRefusal { status: status.http, reason: status.reason, words: error.to_string() }
         })
     }
 
@@ -294,7 +294,7 @@ impl Tenants {
     /// # Errors
     /// If not, which is counted.
     pub(crate) fn check(&self, caller: &Caller, rights: &'static [Right]) -> Result<(), AccessError> {
-        caller.may(rights).inspect_err(|error| self.refused(caller.name(), error.face().reason))
+        caller.may(rights).inspect_err(|error| self.refused(caller.name(), error.error_status().reason))
     }
 
     /// What the tenants with quotas were asked for in the last `seconds`.

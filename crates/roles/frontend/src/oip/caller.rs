@@ -237,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_came_past_the_door_is_nobodys() {
+    fn a_call_that_was_not_checked_for_its_caller_is_refused() {
         let mut extensions = Extensions::new();
         let refused = Caller::of(&extensions).unwrap_err();
-        assert_eq!((refused.face().http.as_u16(), refused.face().grpc), (500, Code::Internal));
+        assert_eq!((refused.error_status().http.as_u16(), refused.error_status().grpc), (500, Code::Internal));
         extensions.insert(Caller::anybody());
         assert_eq!(Caller::of(&extensions), Ok(Caller::anybody()));
     }

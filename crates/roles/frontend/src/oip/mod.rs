@@ -17,7 +17,7 @@
 //! (504, DEADLINE_EXCEEDED, reason `late`): the deadline is a contract, and the client may have turned to another
 //! server. A client that would rather have it sets `symphony_accept_late` and finds `symphony_late` in the answer.
 //!
-//! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
+//! **Errors.** [`InferError::error_status`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
 //!
 //! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest
@@ -47,7 +47,7 @@ mod caller;
 mod classes;
 mod credential;
 mod error;
-mod face;
+mod error_status;
 mod grpc;
 mod in_flight;
 mod inference_service;
@@ -70,7 +70,7 @@ pub(crate) use caller::{ANY_RIGHT, KnownBy};
 pub use caller::{Caller, Shown};
 pub use credential::Credential;
 pub use error::{InferError, QuotaKind, RepositoryError};
-pub use face::{Face, Fault, Retry};
+pub use error_status::{ErrorStatus, Fault, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{

@@ -439,9 +439,9 @@ mod tests {
         let late = |no_gpu| not_applied(&ApplyError::Late { within: LOAD_WITHIN, no_gpu });
         let error = late(Some(("m@2".into(), NoGpu::AllDraining)));
         let words = "`m@2` waits: no GPU takes it: all its backends that are up are cordoned or draining";
-        assert!(error.face().reason == "no_gpu" && error.to_string().contains(words), "{error}");
+        assert!(error.error_status().reason == "no_gpu" && error.to_string().contains(words), "{error}");
         let error = late(None);
-        assert!(error.face().reason == "unavailable" && error.to_string().contains("has reported"), "{error}");
+        assert!(error.error_status().reason == "unavailable" && error.to_string().contains("has reported"), "{error}");
     }
 
     #[tokio::test]

@@ -188,7 +188,7 @@ async fn a_refusal_is_counted_and_no_demand_if_nobody_could_serve_it() {
     }
     let refused = frontend.infer(patient(Receipt::default(), of_42())).await;
     assert!(matches!(refused, Err(InferError::DecodersBusy { .. })));
-    let refusals = [("invalid_request", 1), (InferError::DecodersBusy { waiting_max: 4 }.face().reason, 1)];
+    let refusals = [("invalid_request", 1), (InferError::DecodersBusy { waiting_max: 4 }.error_status().reason, 1)];
     assert_eq!(counted(&frontend), (2, refusals.into()));
     assert_eq!(frontend.ledger.counts().accepted, 1);
 }

@@ -289,7 +289,7 @@ impl InferenceService for FakeService {
 
     fn refused(&self, call: &RefusedCall<'_>) {
         let model = call.model.map(|model| model.name.clone()).unwrap_or_default();
-        self.refused.lock().unwrap().push((model, call.error.face().reason));
+        self.refused.lock().unwrap().push((model, call.error.error_status().reason));
         self.refused_traces.lock().unwrap().push(call.context.trace);
     }
 

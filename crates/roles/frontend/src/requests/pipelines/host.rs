@@ -215,7 +215,7 @@ impl<'a> Host<'a> {
         let stage = open.stage;
         let lost = lost(&error);
         let (outcome, reason) = match lost {
-            Some(lost) => (Outcome::from(lost).label(), error.face().reason),
+            Some(lost) => (Outcome::from(lost).label(), error.error_status().reason),
             None => (Outcome::Cancelled.label(), ""),
         };
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome, reason), None);

@@ -263,7 +263,7 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
     table.end(3, Ending::NoResult(EndReason::Dropped(DropReason::QueueFull)));
     let error = asking.await.unwrap().unwrap_err();
     assert!(error.to_string().starts_with("stage `recognise` (request f2/3/3): the request was dropped"), "{error}");
-    assert_eq!(error.face().reason, "queue_full");
+    assert_eq!(error.error_status().reason, "queue_full");
     let counts = frontend.ledger.counts();
     assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
     assert!(table.is_empty(), "its sibling is withdrawn");
@@ -364,7 +364,7 @@ async fn boxes_become_regions_of_the_clients_picture() {
     let error = asks(cut_off(&picture(&[10, 20, 30, 40]))).await.unwrap().unwrap_err();
     let said = error.to_string();
     assert!(said.starts_with("stage `detect` (request f2/3/") && said.contains("item 0: input `x`"), "{said}");
-    assert_eq!(error.face().reason, "bad_picture");
+    assert_eq!(error.error_status().reason, "bad_picture");
     assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
 }
 
@@ -410,7 +410,7 @@ async fn what_goes_with_a_region_counts_among_what_is_held() {
     assert_eq!(input(&table, 2).await.len(), 4);
     assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
     let error = asking.await.unwrap().unwrap_err();
-    assert_eq!((error.face().reason, table.is_empty()), ("decoded_pictures_full", true), "{error}");
+    assert_eq!((error.error_status().reason, table.is_empty()), ("decoded_pictures_full", true), "{error}");
 }
 
 #[tokio::test]
@@ -487,7 +487,7 @@ async fn what_cannot_be_met_is_refused_on_arrival_and_names_the_stage() {
     cluster.show(&without);
     let error = frontend.infer(asked).await.unwrap_err();
     assert!(error.to_string().starts_with("stage `detect`: the model is not ready"), "{error}");
-    assert_eq!(error.face().reason, "no_gpu");
+    assert_eq!(error.error_status().reason, "no_gpu");
     let mut unsplit = pipeline_view(false);
     unsplit.pipelines.values_mut().for_each(|pipeline| pipeline.split = None);
     cluster.show(&unsplit);
