@@ -16,7 +16,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::serve::{IncomingStream, Listener};
-use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls};
+use symphony_net::{CallerLimits, HttpVersion, PublicConnection, PublicListener, PublicPort, PublicTls};
 use symphony_types::RequestId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -55,7 +55,7 @@ struct Callers(PublicListener);
 impl Callers {
     fn new(listener: TcpListener, tls: Option<Arc<PublicTls>>) -> Self {
         let limits = CallerLimits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX };
-        let port = PublicPort { name: PORT, limits, first_words: FirstWords::Head, idle_max: Some(IDLE_MAX) };
+        let port = PublicPort { name: PORT, limits, http: HttpVersion::Http1, idle_max: Some(IDLE_MAX) };
         Self(PublicListener::new(listener, port).secured(tls))
     }
 }

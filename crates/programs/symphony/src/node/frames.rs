@@ -79,7 +79,7 @@ pub(super) fn json(carriers: &Carriers) -> Value {
 }
 
 fn wakes(carriers: &Carriers) -> u64 {
-    carriers.rings().map_or(0, Rings::rung)
+    carriers.rings().map_or(0, Rings::wake_ups)
 }
 
 #[derive(Debug)]

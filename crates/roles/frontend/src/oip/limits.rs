@@ -27,7 +27,7 @@ pub const UNPACKED_REQUESTS_MAX: usize = 16;
 /// A call of reflection ends after this time, whatever it still asks.
 pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
 /// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
-/// the first one [`FIRST_WORDS_WITHIN`](symphony_net::FIRST_WORDS_WITHIN) is shorter.
+/// the first one [`OPENING_TIMEOUT`](symphony_net::OPENING_TIMEOUT) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);
 /// A client must send the body of a request within this time.
 pub const BODY_READ_MAX: Duration = Duration::from_secs(30);

@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use symphony_net::{
-    CallerLimits, CertificateNames, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls,
+    CallerLimits, CertificateNames, HttpVersion, PublicConnection, PublicListener, PublicPort, PublicTls,
 };
 use tokio::net::TcpListener;
 
@@ -53,7 +53,7 @@ pub async fn serve_grpc<S: InferenceService>(
         connections.watch(http.serve_connection(TokioIo::new(connection), server))
     };
     // A client that vanished is found by pings: a channel may be idle.
-    accept(public("frontend.grpc", listener, limits, FirstWords::Preface).secured(tls), stop, serve).await;
+    accept(public("frontend.grpc", listener, limits, HttpVersion::Http2).secured(tls), stop, serve).await;
     connections.shutdown().await;
 }
 
@@ -73,7 +73,7 @@ pub async fn serve_rest(
         let service = Named { names: connection.certificate_names(), is_near: is_near(peer), inner: service };
         connections.watch(http.serve_connection(TokioIo::new(connection), service))
     };
-    accept(public("frontend.rest", listener, limits, FirstWords::Head).secured(tls), stop, serve).await;
+    accept(public("frontend.rest", listener, limits, HttpVersion::Http1).secured(tls), stop, serve).await;
     connections.shutdown().await;
 }
 
@@ -108,9 +108,9 @@ fn is_near(peer: SocketAddr) -> bool {
     peer.ip().to_canonical().is_loopback()
 }
 
-fn public(name: &'static str, listener: TcpListener, limits: Limits, first_words: FirstWords) -> PublicListener {
+fn public(name: &'static str, listener: TcpListener, limits: Limits, http: HttpVersion) -> PublicListener {
     let limits = CallerLimits { total: limits.connections_max, per_address: limits.connections_per_address_max };
-    PublicListener::new(listener, PublicPort { name, limits, first_words, idle_max: None })
+    PublicListener::new(listener, PublicPort { name, limits, http, idle_max: None })
 }
 
 /// Serves each connection in a task of its own, until `stop`. The listener is closed then: no client can connect to a
