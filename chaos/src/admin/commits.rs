@@ -121,7 +121,7 @@ async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, st
                 boot_id: value,
                 data_addr: "127.0.0.1:1".into(),
                 console_addr: "127.0.0.1:1".into(),
-                level: client.level_to_tell(),
+                level: client.newest_level(),
             };
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let request = request.clone();

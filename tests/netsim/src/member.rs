@@ -100,7 +100,7 @@ async fn register_backend(
         subcluster: format!("s-{name}"),
         executor: "emulated".into(),
         gpus: vec![pb::GpuOffer { kind: "gpu".into(), memory_bytes: 1 << 30 }],
-        level: client.level_to_tell(),
+        level: client.newest_level(),
     };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();
@@ -119,7 +119,7 @@ async fn register_frontend(
         boot_id: boot,
         data_addr: format!("{name}:{DATA_PORT}"),
         console_addr: format!("{name}:{CONSOLE_PORT}"),
-        level: client.level_to_tell(),
+        level: client.newest_level(),
     };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();

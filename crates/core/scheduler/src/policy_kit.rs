@@ -321,7 +321,7 @@ impl Story {
     fn tell(&mut self, input: ClusterInput) -> Result<(), KitFault> {
         let (seed, now) = (self.seed, self.now);
         let at_fault = |fault| KitFault::Policy { seed, now, fault };
-        self.referee.told(now, &input);
+        self.referee.observe(now, &input);
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         self.policy.step(now, input, &mut out).map_err(at_fault)?;

@@ -34,7 +34,7 @@ mod until;
 
 pub use authority::{Authority, Issued};
 pub use callers::{CallerLimits, CallerPlace, Callers, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Refusal};
-pub use carriers::{Carrier, CarrierWish, Carriers, LinkPlace, LinkRow};
+pub use carriers::{Carrier, CarrierPreference, Carriers, LinkPlace, LinkRow};
 pub use certificate::CertificateFacts;
 pub use cluster_level::ClusterLevel;
 pub use connection::{Connection, Line, ReadHalf, WriteHalf};

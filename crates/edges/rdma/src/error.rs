@@ -88,9 +88,9 @@ pub enum Broken {
     /// The other end does not keep to what it may send.
     #[error("the other end of the RDMA connection does not count right: {0}")]
     Flow(#[from] FlowError),
-    /// The thread that hears of completions has ended.
-    #[error("RDMA completions are heard no more in this process; see its log, and restart it")]
-    Unheard,
+    /// The thread that polls completions has ended.
+    #[error("this process no longer polls RDMA completions; see its log, and restart it")]
+    PollerEnded,
     /// The device takes no more work.
     #[error("the RDMA device refuses work (error {0})")]
     Refused(i32),

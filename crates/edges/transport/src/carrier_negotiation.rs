@@ -199,7 +199,7 @@ impl CarrierNegotiation {
             }
             (CarrierMessage::Refuse, State::New | State::Making { told: Some(_), .. }) if !accepted => {
                 self.carriers.refused();
-                if self.carriers.wish().expected {
+                if self.carriers.preference().expected {
                     tracing::warn!(peer = %self.peer, "frames travel by TCP: the peer has nothing else; see its frames.transport");
                 }
                 Ok(CarrierChange::Refused)
@@ -245,7 +245,7 @@ impl CarrierNegotiation {
                 Err(GaveUp::Refused) => return,
                 Err(GaveUp::Failed(reason)) => {
                     carriers.refused();
-                    if carriers.wish().expected {
+                    if carriers.preference().expected {
                         tracing::warn!(%peer, reason, "frames travel by TCP");
                     } else {
                         tracing::debug!(%peer, reason, "frames travel by TCP");

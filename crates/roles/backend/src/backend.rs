@@ -182,7 +182,7 @@ impl Backend {
             can_use_rdma(&config.payloads)?;
         }
         let journal = open_journal(config)?;
-        let request = registration(config, engine.label(), boot, control.level_to_tell());
+        let request = registration(config, engine.label(), boot, control.newest_level());
         let in_use = ExecutorInUse::new(config, &engine);
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await

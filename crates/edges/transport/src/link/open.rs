@@ -46,7 +46,7 @@ where
     let connection = dial(net, addr, expected).await?;
     let carriers = net.carriers();
     // An address that is led over a proxy is meant to have its frames pass there.
-    let routed = net.through(addr) != addr && !carriers.wish().expected;
+    let routed = net.through(addr) != addr && !carriers.preference().expected;
     let has_any = carriers.rings().is_some() || carriers.fabric_with(connection.peer()).is_some();
     let end = if routed || !has_any {
         End::AsksWhenTold
@@ -55,7 +55,7 @@ where
     } else {
         End::AsksInUse
     };
-    let required = carriers.wish().required;
+    let required = carriers.preference().required;
     let (sender, mut receiver) = link_of::<Out, In>(connection, end);
     if end == End::AsksFirst {
         let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
@@ -100,7 +100,7 @@ where
     Out: Message + Send + 'static,
     In: Message,
 {
-    let must = connection.carriers().wish().required;
+    let must = connection.carriers().preference().required;
     link_of(connection, End::Accepted { must })
 }
 

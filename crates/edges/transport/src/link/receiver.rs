@@ -371,14 +371,14 @@ mod tests {
     #[tokio::test]
     async fn a_raise_reaches_an_open_link_and_who_does_not_know_its_frames_ends_it_with_words() {
         for newest in [Level::NEWEST, Level::OLDEST] {
-            let (dials, accepts) = (ClusterLevel::default(), ClusterLevel::knowing(newest));
+            let (dials, accepts) = (ClusterLevel::default(), ClusterLevel::up_to(newest));
             let ((sender, _receiver), connection) =
                 pair_of(Net::plaintext().levelled(dials.clone()), Net::plaintext().levelled(accepts)).await;
             let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
             let message = ToLeader::Cancel { requests: vec![(1, 0)] };
             sender.send(message.clone()).unwrap();
             assert_eq!(receiver.receive().await.unwrap().message, message);
-            dials.tell(Level::NEWEST);
+            dials.update(Level::NEWEST);
             sender.send(message.clone()).unwrap();
             match receiver.receive().await {
                 Ok(frame) => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use symphony_net::{Carrier, CarrierWish, Carriers, Rings, Role};
+use symphony_net::{Carrier, CarrierPreference, Carriers, Rings, Role};
 use symphony_protocol::Echo;
 use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
@@ -28,8 +28,8 @@ fn rings() -> Option<Rings> {
     Some(Rings::start(Duration::ZERO).unwrap())
 }
 
-fn wish(required: bool) -> CarrierWish {
-    CarrierWish { expected: required, required }
+fn preference(required: bool) -> CarrierPreference {
+    CarrierPreference { expected: required, required }
 }
 
 /// Uses a link for longer than it takes to change over. Says what carried it in the end, at both ends; every message
@@ -75,19 +75,19 @@ async fn used(dials: Carriers, accepts: Carriers, secured: bool) -> [Carrier; 2]
 async fn memory_of_the_host_comes_first_and_the_fabric_next() {
     let network = Arc::<Network>::default();
     let fabric = || Some(network.device(Device::Works));
-    let both = || Carriers::new(rings(), fabric(), wish(false));
+    let both = || Carriers::new(rings(), fabric(), preference(false));
     assert_eq!(used(both(), both(), true).await, [Carrier::SharedMemory; 2]);
     // As between hosts: one of them has no memory that the other can reach.
-    let only = || Carriers::new(None, fabric(), wish(false));
+    let only = || Carriers::new(None, fabric(), preference(false));
     assert_eq!(used(both(), only(), true).await, [Carrier::Rdma; 2]);
     assert_eq!(used(only(), both(), true).await, [Carrier::Rdma; 2]);
-    assert_eq!(used(only(), Carriers::new(rings(), None, wish(false)), true).await, [Carrier::Tcp; 2]);
+    assert_eq!(used(only(), Carriers::new(rings(), None, preference(false)), true).await, [Carrier::Tcp; 2]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fabric_is_for_those_who_have_shown_who_they_are() {
     let network = Arc::<Network>::default();
-    let only = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+    let only = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
     assert_eq!(used(only(), only(), false).await, [Carrier::Tcp; 2]);
 }
 
@@ -97,7 +97,7 @@ async fn what_cannot_be_had_leaves_the_link_on_its_connection() {
         [[Device::Vanishes, Device::Works], [Device::Full, Device::Works], [Device::Works, Device::Full]]
     {
         let network = Arc::<Network>::default();
-        let carriers = |device| Carriers::new(None, Some(network.device(device)), wish(false));
+        let carriers = |device| Carriers::new(None, Some(network.device(device)), preference(false));
         let (dialling, accepting) = (carriers(dials), carriers(accepts));
         assert_eq!(used(dialling.clone(), accepting.clone(), true).await, [Carrier::Tcp; 2], "{dials:?} {accepts:?}");
         assert_eq!((dialling.refusals(), accepting.refusals()), (1, 1), "{dials:?} {accepts:?}");
@@ -113,7 +113,7 @@ async fn where_it_is_required_and_cannot_be_had_there_is_no_link() {
         ([Device::Works, Device::Works], false, "this process has none with that peer"),
     ] {
         let network = Arc::<Network>::default();
-        let carriers = |device| Carriers::new(None, Some(network.device(device)), wish(true));
+        let carriers = |device| Carriers::new(None, Some(network.device(device)), preference(true));
         let mut scene = Scene::with(secured, carriers(dials), carriers(accepts)).await;
         let accepting = async {
             let (_sender, mut receiver): Accepted = link_over(scene.incoming.next().await.unwrap());
@@ -129,7 +129,7 @@ async fn where_it_is_required_and_cannot_be_had_there_is_no_link() {
 #[tokio::test]
 async fn whoever_requires_it_takes_no_message_from_one_who_has_none() {
     let network = Arc::<Network>::default();
-    let accepts = Carriers::new(None, Some(network.device(Device::Works)), wish(true));
+    let accepts = Carriers::new(None, Some(network.device(Device::Works)), preference(true));
     let mut scene = Scene::with(true, Carriers::default(), accepts).await;
     let connection = async { scene.incoming.next().await.unwrap() };
     let dialling = connect(&scene.dials, &scene.addr);
@@ -149,7 +149,7 @@ fn nowhere() -> SharingOffer {
 #[tokio::test]
 async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_that_is_refused() {
     let network = Arc::<Network>::default();
-    let dials = Carriers::new(rings(), Some(network.device(Device::Works)), wish(false));
+    let dials = Carriers::new(rings(), Some(network.device(Device::Works)), preference(false));
     let mut scene = Scene::with(true, dials, Carriers::default()).await;
     let (sender, mut receiver) = connect(&scene.dials, &scene.addr).await.unwrap();
     let mut connection = scene.incoming.next().await.unwrap();
@@ -182,7 +182,7 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
 #[tokio::test]
 async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
     let network = Arc::<Network>::default();
-    let dials = Carriers::new(None, Some(network.device(Device::Works)), wish(true));
+    let dials = Carriers::new(None, Some(network.device(Device::Works)), preference(true));
     let mut scene = Scene::with(true, dials, Carriers::default()).await;
     let accepting = async {
         let mut connection = scene.incoming.next().await.unwrap();
@@ -217,7 +217,7 @@ async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
 #[tokio::test]
 async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_come() {
     let network = Arc::<Network>::default();
-    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
     let mut scene = Scene::with(true, carriers(), carriers()).await;
     let role = Role::Scheduler.into();
     let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
@@ -280,7 +280,7 @@ async fn words_out_of_turn_end_the_link_of_who_says_them() {
         vec![CarrierMessage::Required],
     ] {
         let network = Arc::<Network>::default();
-        let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+        let carriers = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
         let mut scene = Scene::with(true, carriers(), carriers()).await;
         let role = Role::Scheduler.into();
         let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
@@ -297,7 +297,7 @@ async fn words_out_of_turn_end_the_link_of_who_says_them() {
 #[tokio::test]
 async fn an_impossible_end_is_refused_and_messages_pass_all_the_same() {
     let network = Arc::<Network>::default();
-    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
     let mut scene = Scene::with(true, carriers(), carriers()).await;
     let role = Role::Scheduler.into();
     let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use symphony_net::{
-    Authority, Carrier, CarrierWish, Carriers, Credentials, Endpoint, Fabric, Identity, Incoming, Net, Port, RingOffer,
-    RingWriter, Rings, Role,
+    Authority, Carrier, CarrierPreference, Carriers, Credentials, Endpoint, Fabric, Identity, Incoming, Net, Port,
+    RingOffer, RingWriter, Rings, Role,
 };
 use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::data::RdmaEndpoint;
@@ -172,12 +172,12 @@ pub(crate) struct Scene {
 
 impl Scene {
     async fn new<S: Subject + ?Sized>() -> Self {
-        let wish = CarrierWish { expected: S::REQUIRED, required: S::REQUIRED };
+        let preference = CarrierPreference { expected: S::REQUIRED, required: S::REQUIRED };
         let network = Arc::<Network>::default();
         let carriers = || match S::CARRIER {
             Carrier::Tcp => Carriers::default(),
-            Carrier::SharedMemory => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), None, wish),
-            Carrier::Rdma => Carriers::new(None, Some(S::device(&network)), wish),
+            Carrier::SharedMemory => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), None, preference),
+            Carrier::Rdma => Carriers::new(None, Some(S::device(&network)), preference),
         };
         Self::with(S::SECURED, carriers(), carriers()).await
     }

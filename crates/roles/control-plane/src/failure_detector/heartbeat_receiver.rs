@@ -307,7 +307,7 @@ mod tests {
         let leader = Expected::named(Role::Scheduler, "1");
         let net = net("2");
         let stream = net.connect_line(&[scene.addr], patience).unwrap();
-        let mut line = net.greet_line(stream, &leader, patience, patience, || true).unwrap();
+        let mut line = net.authenticate_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let (checkpoint, level) = (Checkpoint::default(), Level::OLDEST);
         let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint, echoed: 7, level };
