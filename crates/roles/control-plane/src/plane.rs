@@ -398,12 +398,13 @@ impl Parts {
             on_threads: matches!(self.config.environment, Environment::Machine),
             was_taken_in: false,
         };
-        let heard = registrar::Heard { views: self.views.clone(), contact_state: self.contact_state.clone() };
+        let inputs =
+            registrar::RegistrarInputs { views: self.views.clone(), contact_state: self.contact_state.clone() };
         let registrar = registrar::run(
             registration(&self.config, opened.disk),
             process,
             self.proposer.clone(),
-            heard,
+            inputs,
             self.metrics.clone(),
             self.fatal.clone(),
             self.stop.clone(),

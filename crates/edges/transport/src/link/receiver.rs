@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::rest::{Asker, Rest};
+use super::rest::{EchoTrigger, Rest};
 use super::{Inbound, LinkError};
 use crate::carrier_negotiation::{CarrierChange, CarrierNegotiation};
 use crate::echo::{EchoTimes, EchoWatch, Movement};
@@ -75,11 +75,11 @@ impl<M: Message> LinkReceiver<M> {
     }
 
     /// Starts asking the other end whether the link moves, while the caller [receives](Self::receive) here.
-    pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, Asker) {
+    pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, EchoTrigger) {
         let watch = EchoWatch::new(Instant::now().into_std(), times);
         let (told, movement) = watch::channel(watch.movement());
         self.watching = Some((watch, told));
-        (movement, Asker(Arc::clone(&self.rest)))
+        (movement, EchoTrigger(Arc::clone(&self.rest)))
     }
 
     /// What this process writes by.
@@ -429,11 +429,11 @@ mod tests {
     #[tokio::test]
     async fn who_is_asked_to_asks_soon_also_over_a_link_that_rests() {
         let ((_sender, mut receiver), _peer) = pair().await;
-        let (_, asker) = receiver.watch(rests_for_hours());
+        let (_, echo_trigger) = receiver.watch(rests_for_hours());
         receiver.watching.as_mut().unwrap().0.poll_echo(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
         receiver.echoed(Echo::Answer(1));
         assert!(receiver.watching.as_ref().unwrap().0.rests());
-        asker.ask_soon();
+        echo_trigger.echo_soon();
         let nothing = futures::poll!(Box::pin(receiver.receive()));
         assert!(nothing.is_pending() && !receiver.watching.as_ref().unwrap().0.rests());
     }
@@ -442,10 +442,10 @@ mod tests {
     #[tokio::test]
     async fn who_asks_at_the_moment_of_an_answer_is_heard() {
         let ((_sender, mut receiver), _peer) = pair().await;
-        let (_, asker) = receiver.watch(rests_for_hours());
+        let (_, echo_trigger) = receiver.watch(rests_for_hours());
         receiver.watching.as_mut().unwrap().0.poll_echo(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
         // Not at rest yet, as in the middle of `echoed`.
-        asker.ask_soon();
+        echo_trigger.echo_soon();
         receiver.echoed(Echo::Answer(1));
         assert!(!receiver.watching.as_ref().unwrap().0.rests());
         assert!(!receiver.rest.asked.load(Ordering::SeqCst), "and not for ever");

@@ -28,7 +28,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::api::backup;
 use crate::api::convert;
 use crate::api::explain::{self, Memory};
-use crate::api::operations::{self, Asker, Operations};
+use crate::api::operations::{self, OperationOrigin, Operations};
 use crate::api::publish::Viewer;
 use crate::api::watches::{CutWatch, Watching};
 use crate::error::CallError;
@@ -379,12 +379,12 @@ impl Control for ControlService {
         let forwarded = is_forwarded(&request)?;
         let peer = PeerInfo::of(&request)?;
         let pb::RaiseLevelRequest { operation_id, actor } = request.into_inner();
-        let asker = match forwarded {
+        let origin = match forwarded {
             true => self.operations.carried(&peer, &operation_id, &actor)?,
-            false => self.operations.asker(&peer, &operation_id)?,
+            false => self.operations.origin(&peer, &operation_id)?,
         };
         if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
-            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let (operation_id, actor) = (origin.id.to_string(), origin.actor);
             let mut onward = Request::new(pb::RaiseLevelRequest { operation_id, actor });
             onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
@@ -401,7 +401,7 @@ impl Control for ControlService {
                 in_part(&behind)
             )));
         }
-        let Asker { id, actor, at_unix_ms } = asker;
+        let OperationOrigin { id, actor, at_unix_ms } = origin;
         let action = Action::RaiseLevel { level };
         let command = Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action });
         command.validate().map_err(CallError::from)?;
@@ -432,12 +432,12 @@ impl Control for ControlService {
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
         let (peer, forwarded) = (PeerInfo::of(&request)?, is_forwarded(&request)?);
         let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
-        let asker = match forwarded {
+        let origin = match forwarded {
             true => self.operations.carried(&peer, &operation_id, &actor)?,
-            false => self.operations.asker(&peer, &operation_id)?,
+            false => self.operations.origin(&peer, &operation_id)?,
         };
         if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
-            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let (operation_id, actor) = (origin.id.to_string(), origin.actor);
             let mut onward = Request::new(pb::PlanEpochRequest { adopt, operation_id, actor });
             onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
             let planned = self.proposer.client(leader)?.plan_epoch(onward).await;
@@ -445,7 +445,7 @@ impl Control for ControlService {
         }
         let (answer, answered) = oneshot::channel();
         let busy = |_| Status::resource_exhausted("another epoch is being planned; ask again in a moment");
-        self.epochs.try_send(Ask { adopt, asker, answer }).map_err(busy)?;
+        self.epochs.try_send(Ask { adopt, origin, answer }).map_err(busy)?;
         match answered.await {
             Ok(Ok(what)) => Ok(Response::new(pb::PlanEpochReply { what })),
             Ok(Err(reason)) => Err(Status::failed_precondition(reason)),

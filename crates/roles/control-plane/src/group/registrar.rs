@@ -39,7 +39,7 @@ const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 const STAY: Duration = Duration::from_secs(2);
 
 /// What a replica knows of itself.
-pub(crate) struct Heard {
+pub(crate) struct RegistrarInputs {
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) contact_state: watch::Receiver<ContactState>,
 }
@@ -78,7 +78,7 @@ pub(crate) async fn run(
     registration: Command,
     mut process: Process,
     proposer: Proposer,
-    Heard { mut views, mut contact_state }: Heard,
+    RegistrarInputs { mut views, mut contact_state }: RegistrarInputs,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
