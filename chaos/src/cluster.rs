@@ -43,7 +43,7 @@ use crate::scenario::{ClusterShape, Links};
 /// How long processes may take to register, and models to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long one look at the cluster may take.
-const LOOK_WITHIN: Duration = Duration::from_millis(500);
+const VIEW_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked, while something is waited for, whether all processes live.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// How long a process may take to stop.
@@ -156,7 +156,7 @@ impl Cluster {
     pub(crate) async fn until(&mut self, what: &str, condition: impl Fn(&View) -> Result<(), String>) -> Result<View> {
         let control = self.control.clone();
         let waited = wait_until_async(what, READY_WITHIN, || async {
-            let view = control.get(true, LOOK_WITHIN).await?;
+            let view = control.get(true, VIEW_WITHIN).await?;
             condition(&view).map_err(anyhow::Error::msg)?;
             Ok(view)
         });

@@ -14,7 +14,7 @@ use super::fault::{FederationFault, How, TopTrouble, WhoOfTop};
 use super::models::{in_place, is_loaded, rehomed, settled};
 use super::plans::Plans;
 use super::scenario::FederationScenario;
-use super::system::{Federation, FederationProcess, LOOK_WITHIN, READY_WITHIN};
+use super::system::{Federation, FederationProcess, READY_WITHIN, VIEW_WITHIN};
 use super::traveller::Traveller;
 use crate::cluster::Process;
 use crate::load::Observations;
@@ -231,15 +231,15 @@ impl Scene<'_> {
             self.federation.clusters.iter().map(|(name, cluster)| (name.clone(), cluster.control.clone())).collect();
         let every_replica = self.federation.replicas.clone();
         wait_until_async(what, READY_WITHIN, || async {
-            let view = client.get(true, LOOK_WITHIN).await?;
+            let view = client.get(true, VIEW_WITHIN).await?;
             settled(&view).map_err(anyhow::Error::msg)?;
             let mut views = Vec::new();
             for (name, control) in &clusters {
-                views.push((name.clone(), Arc::new(control.get(true, LOOK_WITHIN).await?)));
+                views.push((name.clone(), Arc::new(control.get(true, VIEW_WITHIN).await?)));
             }
             in_place(&view, &views).map_err(anyhow::Error::msg)?;
             for (replica, client) in &every_replica {
-                let seen = client.get(false, LOOK_WITHIN).await?;
+                let seen = client.get(false, VIEW_WITHIN).await?;
                 ensure!(seen.plan == view.plan, "replica {replica} has plan {}, not {}", seen.plan, view.plan);
             }
             Ok(view)

@@ -144,8 +144,7 @@ impl Newcomer {
             let mut verdict = judge(self.join, &answers, None);
             let (mut peers, mut why) = (answered(&answers).peekable(), String::new());
             // If no replica has a log, there is no leader to wait for.
-            if verdict == Verdict::LookAgain
-                && (self.join || peers.peek().is_none() || peers.any(|peer| peer.has_log()))
+            if verdict == Verdict::AskAgain && (self.join || peers.peek().is_none() || peers.any(|peer| peer.has_log()))
             {
                 match ask_quorum(&others, &ask).await {
                     Ok(of_quorum) => verdict = judge(self.join, &answers, Some(of_quorum)),
@@ -153,7 +152,7 @@ impl Newcomer {
                 }
             }
             match verdict {
-                Verdict::LookAgain => rounds.next(|| self.say_who_is_missing(&answers, &why)).await,
+                Verdict::AskAgain => rounds.next(|| self.say_who_is_missing(&answers, &why)).await,
                 Verdict::Known => return Err(FoundingError::Known),
                 Verdict::Removed => return Err(FoundingError::Removed),
                 Verdict::Stranger => return Err(FoundingError::Stranger),
@@ -340,7 +339,7 @@ enum Verdict {
     /// None of the others relied on this replica. The leader will reach it, or an operator will add it.
     Join,
     /// Nothing is proven.
-    LookAgain,
+    AskAgain,
     /// This replica was once a member of the group.
     Known,
     /// This replica was a member and was removed.
@@ -378,20 +377,20 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
     }
     if restored.len() > 1 {
         // Whichever it followed, the other one would undo what it had acknowledged.
-        return Verdict::LookAgain;
+        return Verdict::AskAgain;
     }
     if answers.values().all(|answer| answer.as_ref().is_ok_and(|peer| peer.is_new())) {
         // A state from a backup is what the group begins with, and this one must not begin with less; nor at all in a
         // group that begins without it.
         if let Some(beginning) = restored.first() {
-            return if beginning.asker == MemberStatus::New { Verdict::Join } else { Verdict::LookAgain };
+            return if beginning.asker == MemberStatus::New { Verdict::Join } else { Verdict::AskAgain };
         }
         // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
         if !join {
             return Verdict::Found;
         }
     }
-    if of_quorum.is_some() { Verdict::Join } else { Verdict::LookAgain }
+    if of_quorum.is_some() { Verdict::Join } else { Verdict::AskAgain }
 }
 
 #[cfg(test)]
@@ -415,9 +414,9 @@ mod tests {
         assert_eq!(judged(&[]), Verdict::Found, "nobody else shall be there");
         assert_eq!(judged(&[Some(EMPTY), Some(EMPTY)]), Verdict::Found, "all are empty");
         assert_eq!(judged(&[Some(FOUNDED), Some(EMPTY)]), Verdict::Found, "it may be gone before it says more");
-        assert_eq!(judged(&[Some(EMPTY), None]), Verdict::LookAgain, "the third may have one");
-        assert_eq!(judged(&[Some(FOUNDED), None]), Verdict::LookAgain, "it may have been left behind by the third");
-        assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::LookAgain, "more than the first membership");
+        assert_eq!(judged(&[Some(EMPTY), None]), Verdict::AskAgain, "the third may have one");
+        assert_eq!(judged(&[Some(FOUNDED), None]), Verdict::AskAgain, "it may have been left behind by the third");
+        assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::AskAgain, "more than the first membership");
     }
 
     const RESTORED: PeerState = PeerState { applied_index: 1 << 50, log_entries: 1, asker: MemberStatus::New };
@@ -429,7 +428,7 @@ mod tests {
             assert_eq!(judged(join, &[restored, Some(EMPTY)], None), Verdict::Join, "{join}");
             assert_eq!(judged(join, &[restored], None), Verdict::Join, "{join}");
             let silent = judged(join, &[restored, None], None);
-            assert_eq!(silent, Verdict::LookAgain, "it may have been left behind since: {join}");
+            assert_eq!(silent, Verdict::AskAgain, "it may have been left behind since: {join}");
         }
     }
 
@@ -437,8 +436,8 @@ mod tests {
     fn of_two_restored_ones_none_is_followed() {
         let other = PeerState { applied_index: 1 << 51, ..RESTORED };
         for of_quorum in [None, Some(MemberStatus::New)] {
-            assert_eq!(judged(false, &[Some(RESTORED), Some(other)], of_quorum), Verdict::LookAgain);
-            assert_eq!(judged(false, &[Some(RESTORED), Some(other), Some(EMPTY)], of_quorum), Verdict::LookAgain);
+            assert_eq!(judged(false, &[Some(RESTORED), Some(other)], of_quorum), Verdict::AskAgain);
+            assert_eq!(judged(false, &[Some(RESTORED), Some(other), Some(EMPTY)], of_quorum), Verdict::AskAgain);
         }
     }
 
@@ -446,7 +445,7 @@ mod tests {
     fn a_disk_of_the_group_before_the_restored_one_has_no_say() {
         for (asker, refusal) in [(MemberStatus::Known, Verdict::Known), (MemberStatus::Removed, Verdict::Removed)] {
             let former = Some(PeerState { asker, ..OLD });
-            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::LookAgain, "it waits: {asker:?}");
+            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::AskAgain, "it waits: {asker:?}");
             let newer = Some(PeerState { asker, log_entries: 2, ..RESTORED });
             assert_eq!(judged(false, &[Some(RESTORED), newer], None), refusal, "it has a log since");
         }
@@ -457,7 +456,7 @@ mod tests {
         let mistaken = Some(PeerState { asker: MemberStatus::Removed, ..RESTORED });
         for join in [false, true] {
             for others in [&[mistaken, Some(OLD)][..], &[mistaken, Some(EMPTY)], &[mistaken, None]] {
-                assert_eq!(judged(join, others, None), Verdict::LookAgain, "{join} {others:?}");
+                assert_eq!(judged(join, others, None), Verdict::AskAgain, "{join} {others:?}");
             }
             let living = [mistaken, Some(OLD)];
             assert_eq!(
@@ -492,16 +491,16 @@ mod tests {
     #[test]
     fn a_part_of_the_others_proves_nothing_without_a_quorum_behind_it() {
         for part in [&[Some(LED), None][..], &[Some(OLD), None], &[Some(EMPTY), Some(OLD)], &[None, None]] {
-            assert_eq!(judged(false, part, None), Verdict::LookAgain, "{part:?}");
+            assert_eq!(judged(false, part, None), Verdict::AskAgain, "{part:?}");
             assert_eq!(judged(false, part, Some(MemberStatus::New)), Verdict::Join, "{part:?}");
-            assert_eq!(judged(true, part, None), Verdict::LookAgain, "{part:?}");
+            assert_eq!(judged(true, part, None), Verdict::AskAgain, "{part:?}");
             assert_eq!(judged(true, part, Some(MemberStatus::New)), Verdict::Join, "{part:?}");
         }
     }
 
     #[test]
     fn who_joins_founds_nothing_and_who_is_known_takes_no_part_by_a_single_word() {
-        assert_eq!(judged(true, &[Some(EMPTY), Some(EMPTY)], None), Verdict::LookAgain);
+        assert_eq!(judged(true, &[Some(EMPTY), Some(EMPTY)], None), Verdict::AskAgain);
         for join in [true, false] {
             for (asker, refusal) in [
                 (MemberStatus::Known, Verdict::Known),

@@ -8,7 +8,7 @@ use symphony_protocol::view::{
 };
 use symphony_types::VersionedName;
 
-use crate::canary::{Canary, LOOKS_EVERY, Trial, TrialCounts, TrialStep};
+use crate::canary::{CHECK_EVERY, Canary, Trial, TrialCounts, TrialStep};
 use crate::model_config::Device;
 use crate::repository::RepositoryModel;
 
@@ -251,7 +251,7 @@ impl Rollout {
             let since = *self.left_since.get_or_insert(now);
             let waited = now.saturating_duration_since(since);
             if left.values().any(|model| model.is_ready(view) && !is_idle(view, model, waited)) {
-                return Next::WaitFor(LOOKS_EVERY);
+                return Next::WaitFor(CHECK_EVERY);
             }
         }
         self.unloaded.insert(first.to_owned());

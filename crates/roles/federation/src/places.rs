@@ -34,9 +34,9 @@ pub(crate) struct Stop<'a> {
 
 /// Finds places: first for models that were not `tried` recently, and among them in the order of value. So every model
 /// is tried in turn, however many find no place.
-pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
+pub(crate) fn place(known: &Known<'_>, without_home: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
     let mut placed = Placed::default();
-    let mut models: Vec<&Federated> = homeless.iter().filter_map(|name| known.state.models().get(*name)).collect();
+    let mut models: Vec<&Federated> = without_home.iter().filter_map(|name| known.state.models().get(*name)).collect();
     models.sort_by(|a, b| {
         let turn = |model: &Federated| tried.contains(&model.spec.name);
         (turn(a), b.spec.value, &a.spec.name).cmp(&(turn(b), a.spec.value, &b.spec.name))
@@ -370,8 +370,8 @@ mod tests {
         let (views, state) = (scene.views(), &scene.state);
         let rates: BTreeMap<_, _> = rates.iter().map(|&(model, rps)| (model.to_owned(), rps)).collect();
         let known = Known { state, views: &views, rates: &rates };
-        let homeless: Vec<_> = crate::decide::homeless(state).into_iter().collect();
-        place(&known, &homeless, &BTreeSet::new(), &NEVER)
+        let without_home: Vec<_> = crate::decide::without_home(state).into_iter().collect();
+        place(&known, &without_home, &BTreeSet::new(), &NEVER)
     }
 
     fn targets(placed: &Placed) -> BTreeMap<&str, &str> {
@@ -431,9 +431,9 @@ mod tests {
         scene.load("modest", 1);
         let (views, rates) = (scene.views(), BTreeMap::new());
         let known = Known { state: &scene.state, views: &views, rates: &rates };
-        let homeless: Vec<_> = crate::decide::homeless(&scene.state).into_iter().collect();
+        let without_home: Vec<_> = crate::decide::without_home(&scene.state).into_iter().collect();
         let all = |tried: &BTreeSet<String>, late: bool| {
-            place(&known, &homeless, tried, &Stop { together: &|| late, all: &|| late })
+            place(&known, &without_home, tried, &Stop { together: &|| late, all: &|| late })
         };
         let first = all(&BTreeSet::new(), false);
         assert_eq!((first.moves.len(), first.unplaced.len(), first.tried.len()), (0, TRIED_MAX, TRIED_MAX));

@@ -45,7 +45,7 @@ const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether its requests are done.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// How often it is looked which models are unloaded.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const POLL_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -305,7 +305,7 @@ struct Callers {
 /// Forgets models that are unloaded, as long as there is a frontend.
 async fn forget_unloaded(frontend: Weak<Inner>) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
         let Some(frontend) = frontend.upgrade() else { return };
         frontend.forget_unloaded(Instant::now());
     }

@@ -22,7 +22,7 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The period of that check.
 const POLL: Duration = Duration::from_millis(50);
 /// The timeout of one check.
-const LOOK_WITHIN: Duration = Duration::from_millis(500);
+const VIEW_WITHIN: Duration = Duration::from_millis(500);
 
 /// The last log line of a replica that `symphony members` has removed.
 const REMOVED: &str = "was removed from the cluster and its id is never given again";
@@ -130,7 +130,7 @@ impl LocalCluster {
         let give_up = Instant::now() + READY_WITHIN;
         loop {
             self.check()?;
-            let missing = match self.control.get(false, LOOK_WITHIN).await {
+            let missing = match self.control.get(false, VIEW_WITHIN).await {
                 Ok(view) => match missing(&view) {
                     None => return Ok(()),
                     Some(missing) => missing,

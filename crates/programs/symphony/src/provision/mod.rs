@@ -30,7 +30,7 @@ use crate::node::parent::end_with_parent;
 use crate::tools::duty;
 
 /// The period of checks on the replicas.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// The timeout of a change of duty; after it the next check tries again.
 const CHANGE_DUTY_WITHIN: Duration = Duration::from_secs(2);
 /// The timeout of the first contact with the cluster.
@@ -203,12 +203,12 @@ impl Provisioner {
         let mut views = self.control.watch("provision");
         self.begin(&mut views).await?;
         let mut activity = self.scaler.activity();
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut polls = tokio::time::interval(POLL_EVERY);
+        polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut ask_at = Instant::now();
         loop {
             tokio::select! {
-                _ = looks.tick() => {}
+                _ = polls.tick() => {}
                 // A pushed change triggers a query at once.
                 Ok(()) = activity.changed() => ask_at = Instant::now(),
             }

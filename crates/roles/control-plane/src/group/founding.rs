@@ -22,7 +22,7 @@ use crate::group::propose::{AttemptError, Proposer};
 
 /// How long a replica with data waits for the others. Live replicas answer at once; what the dead ones know comes
 /// later, with the leader's appends and at registration.
-const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
+const REJOIN_WAIT: Duration = Duration::from_millis(300);
 
 /// Founds the group unless one exists, or begins it anew where it was restored, and answers the others' questions once
 /// it may.
@@ -96,7 +96,7 @@ pub(crate) async fn rejoin(
     proposer: &Proposer,
     boot_history: &BootHistory,
 ) -> Result<(), Fatal> {
-    let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
+    let (group, give_up) = (proposer.group(), Instant::now() + REJOIN_WAIT);
     let answer = |node| async move {
         loop {
             match ask(proposer, node, Question::Replica).await {

@@ -26,7 +26,7 @@ use crate::planning::solver::Solver;
 use crate::planning::splits::Splitter;
 
 /// How often to check whether an epoch should begin.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// An operator's request for an epoch now.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Planner {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
                 Some(asked) = self.asks.recv() => Some(asked),
-                () = tokio::time::sleep(LOOK_EVERY) => None,
+                () = tokio::time::sleep(POLL_EVERY) => None,
             };
             if !leadership.borrow().is_leader {
                 trigger = EpochTrigger::new(self.settings.trigger.clone());

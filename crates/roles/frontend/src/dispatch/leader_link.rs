@@ -25,7 +25,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 /// is suspended may stay so for long. From [`RETRY_AFTER`] it doubles with each refusal.
 const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
 /// How often the commands for a sub-cluster without a leader are thrown away, which bounds their queue.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// How long a leader is not dialled for whom nothing waits. The first request ends the pause.
 const UNHURRIED: Duration = Duration::from_millis(500);
 /// How long a leader may take to welcome.
@@ -102,7 +102,7 @@ impl LeaderLink {
         let Some(leader) = leader else {
             return tokio::select! {
                 changed = self.view.changed() => changed.ok().map(|()| RETRY_AFTER),
-                () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(RETRY_AFTER),
+                () = tokio::time::sleep(CHECK_AGAIN_AFTER) => Some(RETRY_AFTER),
             };
         };
         // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. Of
