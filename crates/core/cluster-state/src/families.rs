@@ -84,7 +84,7 @@ impl ClusterState {
     /// Lets models leave families in which they are alone, and join or form others, after a command that bears on them.
     /// A model in a family stays: a deeper trunk with a newcomer alone would cost the others theirs.
     pub(crate) fn refresh_families(&mut self, effects: &mut Vec<Effect>) {
-        let mut open: Vec<ModelId> = effects.iter().filter_map(Effect::bears_on_family_of).collect();
+        let mut open: Vec<ModelId> = effects.iter().filter_map(Effect::may_change_family_of).collect();
         if open.is_empty() || self.trunks.is_empty() {
             return;
         }
