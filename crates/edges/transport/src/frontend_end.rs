@@ -307,7 +307,7 @@ mod tests {
             (sequence == 1).then(|| Bytes::from_static(b"here"))
         }
 
-        fn coming(&self, sequence: u64) -> Option<tokio::sync::oneshot::Receiver<Bytes>> {
+        fn pending_input(&self, sequence: u64) -> Option<tokio::sync::oneshot::Receiver<Bytes>> {
             (sequence == 2).then(|| self.coming.lock().unwrap().take()).flatten()
         }
 

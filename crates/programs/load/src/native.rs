@@ -79,10 +79,10 @@ impl Target for NativeTarget {
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
         let pictures = request.pictures.map(|pictures| in_place(pictures, &model, items));
-        let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
+        let (context, weight) = (RequestContext::of(Caller::anonymous(), "", None), RequestValue::ONE);
         let infer = InferRequest { model, items, payload, pictures, deadline, receipt, context, weight };
         // In flight until it is answered.
-        let _permit = match self.frontend.admit(&Caller::anybody()) {
+        let _permit = match self.frontend.admit(&Caller::anonymous()) {
             Ok(permit) => permit,
             Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.error_status().reason))),
         };

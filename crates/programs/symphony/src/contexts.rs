@@ -14,7 +14,7 @@ use symphony_config::Address;
 use symphony_types::is_name;
 
 use crate::exit::bad_input;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 
 /// Names the file.
 pub(crate) const FILE_VARIABLE: &str = "SYMPHONY_CONFIG_FILE";

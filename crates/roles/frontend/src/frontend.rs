@@ -36,7 +36,7 @@ use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
 use crate::records::Records;
 use crate::records::pipeline_memory::PipelineMemory;
-use crate::repository::repository_desk::{RepositoryAccess, RepositoryDesk};
+use crate::repository::repository_service::{RepositoryAccess, RepositoryService};
 
 /// How long the cluster may take to agree that this frontend leaves.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -162,7 +162,7 @@ impl Frontend {
             plan,
             rates: Rates::begin(Instant::now()),
             pipeline_counters: PipelineCounters::new(registry),
-            repository: RepositoryDesk::new(repository, registry),
+            repository: RepositoryService::new(repository, registry),
             traffic: TrafficSplitter::default(),
             tenants,
             draining: AtomicBool::new(false),

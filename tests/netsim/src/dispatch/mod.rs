@@ -2,11 +2,11 @@
 //! simulated network, steered by the views of the production control plane. Leads and frontends are modelled here
 //! without queues, batches and decisions: those run on threads of their own.
 
-mod desk;
 pub(crate) mod frontend;
 pub(crate) mod gpus;
 pub(crate) mod leads;
 mod pipelines;
+mod request_table;
 
 use std::time::Duration;
 

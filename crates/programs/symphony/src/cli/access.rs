@@ -423,7 +423,7 @@ mod tests {
         assert_eq!(name(&["--cluster", "h:1"]), None, "certificates and keys stay with their own cluster");
         assert_eq!(name(&["--cluster", "h:1", "--context", "other"]).as_deref(), Some("other"));
         let said = args(&["--context", "bleu"]).choose(&contexts(), Path::new("")).unwrap_err().to_string();
-        assert!(said.contains("near are blue"), "{said}");
+        assert!(said.contains("similar names: blue"), "{said}");
 
         let shown = |words: &[&str]| args(words).shown(|| Ok(chosen(words))).unwrap();
         let of_blue = Shown {

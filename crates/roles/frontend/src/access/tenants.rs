@@ -249,7 +249,7 @@ impl Tenants {
     ///
     /// # Errors
     /// If not, which is counted.
-    pub(crate) fn still_known(&self, caller: &Caller, rights: &'static [Right]) -> Result<Caller, AccessError> {
+    pub(crate) fn reauthenticate(&self, caller: &Caller, rights: &'static [Right]) -> Result<Caller, AccessError> {
         let Some(by) = caller.known_by() else { return Ok(caller.clone()) };
         let unknown = match by {
             KnownBy::Key(_) => AccessError::UnknownKey,
@@ -469,7 +469,7 @@ mod tests {
         let no_headers = HeaderMap::new();
         let shown = Shown { headers: &no_headers, certificate: &certificate };
         let by_certificate = scene.tenants.caller(&shown).unwrap();
-        let still = |caller| scene.tenants.still_known(caller, &[Right::Infer]).map(|now| now.weight().number());
+        let still = |caller| scene.tenants.reauthenticate(caller, &[Right::Infer]).map(|now| now.weight().number());
         assert_eq!((still(&by_key), still(&by_certificate)), (Ok(1.0), Ok(1.0)));
         std::fs::write(&scene.path, text("key-b", "weight = 4")).unwrap();
         scene.tenants.reload().unwrap();
@@ -481,7 +481,10 @@ mod tests {
         std::fs::write(&scene.path, file(&[("b", "key-b", "")])).unwrap();
         scene.tenants.reload().unwrap();
         assert_eq!(still(&by_certificate), Err(AccessError::UnknownCertificate));
-        assert!(scene.tenants.still_known(&Caller::anybody(), &[Right::Infer]).is_ok(), "where everybody is served");
+        assert!(
+            scene.tenants.reauthenticate(&Caller::anonymous(), &[Right::Infer]).is_ok(),
+            "where everybody is served"
+        );
     }
 
     #[test]

@@ -68,8 +68,8 @@ struct Leader {
     token: Token,
 }
 
-/// A connection, and the first word that came over it.
-type Greeted = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>, ToFrontend);
+/// A connection, and the answer to the hello.
+type Handshake = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>, ToFrontend);
 
 /// Why there is no link to a leader.
 enum NoLink {
@@ -177,7 +177,7 @@ impl LeaderLink {
             others.map(|(&node, view)| Leader { node, addr: view.dispatch_addr.clone(), token: leader.token }).collect()
         };
         let ask = |other: Leader| async move {
-            match self.greet(&other).await {
+            match self.handshake(&other).await {
                 Ok((.., ToFrontend::Suspended)) => ContactAnswer::OutOfContact,
                 Ok(_) => ContactAnswer::InContact,
                 Err(_) => ContactAnswer::NoAnswer,
@@ -197,7 +197,7 @@ impl LeaderLink {
     }
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {
-        match self.greet(leader).await? {
+        match self.handshake(leader).await? {
             (sender, receiver, ToFrontend::Welcome { token }) if token == leader.token => Ok((sender, receiver)),
             (.., ToFrontend::Suspended) => {
                 self.suspended.store(true, Ordering::Release);
@@ -208,7 +208,7 @@ impl LeaderLink {
     }
 
     /// A connection to a replica, and what it says to a hello.
-    async fn greet(&self, leader: &Leader) -> Result<Greeted, NoLink> {
+    async fn handshake(&self, leader: &Leader) -> Result<Handshake, NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         // Only the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());

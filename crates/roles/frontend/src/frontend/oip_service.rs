@@ -14,7 +14,7 @@ use crate::oip::{
     InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, Receipt, RefusedCall, RepositoryError,
     RequestContext, ServerInfo, SharedRegions, Shown, shorten,
 };
-use crate::repository::repository_desk::CallEnded;
+use crate::repository::repository_service::CallEnded;
 
 /// What logs and traces call the client of a copy.
 const SHADOW: &str = "shadow";
@@ -36,7 +36,7 @@ impl Frontend {
             return None;
         }
         let permit = self.inner.in_flight_limit.acquire().ok()?;
-        let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anybody(), SHADOW, None) };
+        let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anonymous(), SHADOW, None) };
         let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
         Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
     }
@@ -93,16 +93,16 @@ impl InferenceService for Frontend {
 
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
         let Some(tenants) = &self.inner.tenants else {
-            return Ok(Caller::anybody().showing(Credential::of(shown.headers)));
+            return Ok(Caller::anonymous().showing(Credential::of(shown.headers)));
         };
         let caller = tenants.caller(shown)?;
         tenants.check(&caller, rights)?;
         Ok(caller)
     }
 
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError> {
         match &self.inner.tenants {
-            Some(tenants) => tenants.still_known(caller, &[Right::Infer]),
+            Some(tenants) => tenants.reauthenticate(caller, &[Right::Infer]),
             None => Ok(caller.clone()),
         }
     }

@@ -64,7 +64,7 @@ struct Known {
 
 /// In a request that came over the loopback of this host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FromNear;
+pub(crate) struct FromLoopback;
 
 /// Headers by which proxies say that they pass on what another host asks.
 const OF_PROXIES: [&str; 7] = [
@@ -79,8 +79,8 @@ const OF_PROXIES: [&str; 7] = [
 
 /// Whether a call was made by a process of this host, as far as can be told. A page is never one: its browser may be on
 /// this host and the page from anywhere, under a name that leads to the loopback by now.
-pub(crate) fn is_near(extensions: &Extensions, headers: &HeaderMap) -> bool {
-    extensions.get::<FromNear>().is_some()
+pub(crate) fn is_local(extensions: &Extensions, headers: &HeaderMap) -> bool {
+    extensions.get::<FromLoopback>().is_some()
         && !headers.contains_key(ORIGIN)
         && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
 }
@@ -90,7 +90,7 @@ pub(crate) fn is_near(extensions: &Extensions, headers: &HeaderMap) -> bool {
 pub struct Caller {
     known: Option<Known>,
     credential: Credential,
-    is_near: bool,
+    is_local: bool,
 }
 
 impl PartialEq for Caller {
@@ -102,14 +102,14 @@ impl PartialEq for Caller {
 impl Eq for Caller {}
 
 impl Caller {
-    /// Any caller.
+    /// A caller where everybody is served.
     #[must_use]
-    pub const fn anybody() -> Self {
-        Self { known: None, credential: Credential::NONE, is_near: false }
+    pub const fn anonymous() -> Self {
+        Self { known: None, credential: Credential::NONE, is_local: false }
     }
 
     pub(crate) const fn tenant(tenant: Arc<Tenant>, by: KnownBy) -> Self {
-        Self { known: Some(Known { tenant, by }), credential: Credential::NONE, is_near: false }
+        Self { known: Some(Known { tenant, by }), credential: Credential::NONE, is_local: false }
     }
 
     /// The same caller, with what it shows.
@@ -125,13 +125,13 @@ impl Caller {
     }
 
     /// The same caller, who is a process of this host or not, as far as its connection tells.
-    pub(crate) fn seen(self, is_near: bool) -> Self {
-        Self { is_near, ..self }
+    pub(crate) fn with_locality(self, is_local: bool) -> Self {
+        Self { is_local, ..self }
     }
 
     /// Whether it is a process of this host, or behind a proxy that is one.
-    pub(crate) const fn is_near(&self) -> bool {
-        self.is_near
+    pub(crate) const fn is_local(&self) -> bool {
+        self.is_local
     }
 
     /// By what it is known; none where everybody is served.
@@ -227,12 +227,12 @@ mod tests {
     #[test]
     fn a_call_is_of_this_host_unless_a_proxy_says_otherwise() {
         let mut near = Extensions::new();
-        assert!(!is_near(&near, &HeaderMap::new()));
-        near.insert(FromNear);
-        assert!(is_near(&near, &HeaderMap::new()));
+        assert!(!is_local(&near, &HeaderMap::new()));
+        near.insert(FromLoopback);
+        assert!(is_local(&near, &HeaderMap::new()));
         for name in OF_PROXIES.into_iter().chain(["origin"]) {
             let headers = [(HeaderName::from_static(name), HeaderValue::from_static("192.0.2.1"))];
-            assert!(!is_near(&near, &headers.into_iter().collect()), "{name}");
+            assert!(!is_local(&near, &headers.into_iter().collect()), "{name}");
         }
     }
 
@@ -241,7 +241,7 @@ mod tests {
         let mut extensions = Extensions::new();
         let refused = Caller::of(&extensions).unwrap_err();
         assert_eq!((refused.error_status().http.as_u16(), refused.error_status().grpc), (500, Code::Internal));
-        extensions.insert(Caller::anybody());
-        assert_eq!(Caller::of(&extensions), Ok(Caller::anybody()));
+        extensions.insert(Caller::anonymous());
+        assert_eq!(Caller::of(&extensions), Ok(Caller::anonymous()));
     }
 }

@@ -42,7 +42,7 @@ pub trait InferenceService: Send + Sync + 'static {
     ///
     /// # Errors
     /// If it is known no longer, or may not ask models.
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError>;
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError>;
 
     /// Admits one request of the caller, before it is read; it is in flight until the permit is dropped.
     ///

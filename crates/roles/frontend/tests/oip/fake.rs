@@ -271,11 +271,11 @@ impl InferenceService for FakeService {
             Some(label) if has(label) && rights.iter().all(|right| right.label() != label) => {
                 Err(AccessError::NoRight(rights))
             }
-            _ => Ok(Caller::anybody().showing(credential)),
+            _ => Ok(Caller::anonymous().showing(credential)),
         }
     }
 
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError> {
         if self.revoked.load(Ordering::SeqCst) { Err(AccessError::UnknownKey) } else { Ok(caller.clone()) }
     }
 

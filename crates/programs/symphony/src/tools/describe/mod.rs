@@ -182,10 +182,10 @@ mod tests {
         let frontend = text(Described::Member, "front").unwrap();
         assert!(frontend.contains("m: 1000 requests"), "{frontend}");
         for (what, name, near) in [
-            (Described::Model, "quit", "near are quiet"),
+            (Described::Model, "quit", "similar names: quiet"),
             (Described::Gpu, "g9", "g4"),
-            (Described::Subcluster, "pol", "near are pool"),
-            (Described::Member, "fornt", "near are front"),
+            (Described::Subcluster, "pol", "similar names: pool"),
+            (Described::Member, "fornt", "similar names: front"),
         ] {
             let said = text(what, name).unwrap_err();
             assert!(said.contains(near), "{said}");

@@ -12,7 +12,7 @@ use crate::cli::What;
 use crate::inspect::models::model_state;
 use crate::inspect::sample::Sample;
 use crate::inspect::subcluster_name;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 use crate::tools::get::show;
 use crate::tools::wide::{source, trunk};
 

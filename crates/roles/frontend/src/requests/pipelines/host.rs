@@ -14,7 +14,7 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_types::{FailReason, Nanos, Outcome, Time};
 
 use super::answer::answer;
-use super::checked_run::{CheckedRun, heed_open};
+use super::checked_run::{CheckedRun, report_open};
 use super::item::{ClientInputs, Feeds, Item, StageAsk, StageResult};
 use super::stage_request::{Regions, StageAnswer, StageInput, StageRequest, lost};
 use super::tensors::passing;
@@ -424,7 +424,7 @@ impl<'a> Host<'a> {
             self.note(*item, open, ("withdrawn", ""), (Instant::now(), None), false);
         }
         self.asked.clear();
-        heed_open(&self.open);
+        report_open(&self.open);
     }
 }
 

@@ -20,7 +20,7 @@ use symphony_types::{
     RequestId, RequestValue, Signature, TensorSpec, Time, Transforms,
 };
 
-use super::checked_run::{heed, heed_open};
+use super::checked_run::{report_open, report_violation};
 use super::host::longest_way;
 use super::stage_request::{StageInput, StageRequest};
 use crate::inner::Inner;
@@ -125,7 +125,7 @@ fn request(frontend: &Inner, items: u32) -> InferRequest {
         pictures: None,
         deadline: RequestedDeadline::unstated(Instant::now()),
         receipt: Receipt::default(),
-        context: RequestContext::of(Caller::anybody(), "", None),
+        context: RequestContext::of(Caller::anonymous(), "", None),
         weight: RequestValue::ONE,
     }
 }
@@ -424,7 +424,7 @@ async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() 
         input: StageInput::Region { regions, nth: 0, payload: Bytes::new(), at: 0 },
         deadline: Instant::now(),
         weight: RequestValue::ONE,
-        context: RequestContext::of(Caller::anybody(), "", None),
+        context: RequestContext::of(Caller::anonymous(), "", None),
         receipt: Receipt::default(),
         span: None,
         fed_at: None,
@@ -506,19 +506,19 @@ async fn a_host_that_breaks_an_invariant_is_found_out() {
     let before = counted();
     let (mut check, mut actions) = (RunCheck::new(Arc::clone(&plan), at(60_000)), Vec::new());
     let mut run = PipelineRun::begin(Arc::clone(&plan), at(0), at(60_000), &mut actions);
-    heed(check.began(&actions));
-    heed_open(&AtomicUsize::new(0));
+    report_violation(check.began(&actions));
+    report_open(&AtomicUsize::new(0));
     assert_eq!(counted(), before);
     // A stage request whose attempt goes on after the end.
-    heed_open(&AtomicUsize::new(1));
+    report_open(&AtomicUsize::new(1));
     // A stage that may take all the time there is.
     let ask = Ask { stage: 0, first: AskId::new(0), rows: 1, deadline: at(60_000) };
-    heed(RunCheck::new(plan, at(60_000)).began(&[Action::Ask(ask)]));
+    report_violation(RunCheck::new(plan, at(60_000)).began(&[Action::Ask(ask)]));
     // A result that is used twice.
     let done = Event::StageDone { ask: AskId::new(0), rows: &[0] };
     actions.clear();
     assert!(run.step(at(1), done, &mut actions));
-    heed(check.stepped(&done, true, &actions));
-    heed(check.stepped(&done, true, &[]));
+    report_violation(check.stepped(&done, true, &actions));
+    report_violation(check.stepped(&done, true, &[]));
     assert_eq!(counted(), before.map(|count| count + 1));
 }
