@@ -8,13 +8,13 @@ mod context;
 mod health;
 mod keys;
 mod load;
-mod look;
 mod members;
 mod model;
 mod pipeline;
 mod plan;
 mod processes;
 mod profile;
+mod queries;
 #[cfg(test)]
 mod reference_page;
 mod shell;
@@ -40,7 +40,6 @@ pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
 pub(crate) use load::{LoadArgs, LoadInputs, LoadProtocol};
-pub(crate) use look::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
@@ -56,6 +55,7 @@ pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArg
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,
 };
+pub(crate) use queries::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use subcluster::{SubclusterCommand, SubclusterPolicyArgs};

@@ -7,7 +7,7 @@ use symphony_federation_state::{HomeMove, MOVES_AT_ONCE_MAX, Model as Federated}
 use symphony_partitioner::{Budget, Change, Model, PartitionPlan, Pin, adopt, solve, verify};
 
 use crate::decide::cut;
-use crate::problem::{Known, Posed, SubclusterRef};
+use crate::problem::{FederationProblem, Known, SubclusterRef};
 
 /// Moves of the partitioner's search per problem: nearly all models stay where they are, so the search is short.
 const SEARCH_MOVES: u64 = 100_000;
@@ -88,11 +88,11 @@ pub(crate) fn place(known: &Known<'_>, without_home: &[&str], tried: &BTreeSet<S
 /// A place for one model in an allowed cluster, beside all placed models.
 pub(crate) fn one(
     known: &Known<'_>,
-    posed: &Posed,
+    posed: &FederationProblem,
     model: &Federated,
     allowed: &[usize],
     stop: &dyn Fn() -> bool,
-) -> Result<(Posed, PartitionPlan), String> {
+) -> Result<(FederationProblem, PartitionPlan), String> {
     // A free choice is one problem; a named cluster is one problem per sub-cluster.
     let pins: Vec<Option<usize>> = match allowed.len() == posed.places.len() {
         true => vec![None],
@@ -132,7 +132,7 @@ fn allowed(places: &[SubclusterRef], model: &Federated) -> Vec<usize> {
 
 /// A plan within all limits, verified independently of the solver, in which no GPU that runs one of `models` is asked
 /// for more time than it has.
-fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<PartitionPlan, String> {
+fn fits(posed: &FederationProblem, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<PartitionPlan, String> {
     let budget = Budget { moves: SEARCH_MOVES, seed: 1, should_stop: Some(stop) };
     let plan = solve(&posed.problem, None, &budget).map_err(|unsolved| unsolved.to_string())?;
     if let Some(violation) = verify(&posed.problem, None, &plan).first() {
@@ -159,7 +159,7 @@ fn at(plan: &PartitionPlan, model: &str) -> Option<usize> {
 }
 
 /// The move that takes a model to its place in the plan.
-pub(crate) fn wanted(posed: &Posed, plan: &PartitionPlan, model: &Federated) -> Option<HomeMove> {
+pub(crate) fn wanted(posed: &FederationProblem, plan: &PartitionPlan, model: &Federated) -> Option<HomeMove> {
     let SubclusterRef { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
     Some(HomeMove {
         model: model.spec.name.clone(),
@@ -225,7 +225,7 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
 /// They make nothing worse, and are worth their cost even if the others never follow.
 fn part_of_plan(
     known: &Known<'_>,
-    posed: &Posed,
+    posed: &FederationProblem,
     plan: &PartitionPlan,
     change: &Change,
     stop: &dyn Fn() -> bool,
@@ -273,14 +273,14 @@ fn part_of_plan(
 }
 
 /// The plan's moves between clusters; those within a cluster are the cluster's business.
-fn between(known: &Known<'_>, posed: &Posed, plan: &PartitionPlan, change: &Change) -> Vec<HomeMove> {
+fn between(known: &Known<'_>, posed: &FederationProblem, plan: &PartitionPlan, change: &Change) -> Vec<HomeMove> {
     let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
     let moves = moved.filter_map(|model| wanted(posed, plan, model));
     moves.filter(|wanted| wanted.from.as_ref() != Some(&wanted.to)).collect()
 }
 
 /// The objective if only these moves are made; none if that breaks a limit.
-fn reached(posed: &Posed, moves: &[HomeMove]) -> Option<f64> {
+fn reached(posed: &FederationProblem, moves: &[HomeMove]) -> Option<f64> {
     let comes: BTreeMap<&str, usize> =
         moves.iter().filter_map(|wanted| Some((wanted.model.as_str(), posed.part_of(wanted)?))).collect();
     let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
@@ -304,13 +304,13 @@ fn homes(plan: &PartitionPlan) -> impl Iterator<Item = (&str, usize)> {
 /// Memory for both copies of moving models, since an old copy stays until the new one is ready: whichever moves end,
 /// in whatever order, all copies fit.
 struct Room<'a> {
-    posed: &'a Posed,
+    posed: &'a FederationProblem,
     /// Models that take memory in each part.
     there: Vec<Vec<&'a Model>>,
 }
 
 impl<'a> Room<'a> {
-    fn of(known: &Known<'_>, posed: &'a Posed) -> Self {
+    fn of(known: &Known<'_>, posed: &'a FederationProblem) -> Self {
         let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
         let mut there = vec![Vec::new(); posed.places.len()];
         for model in &posed.problem.models {

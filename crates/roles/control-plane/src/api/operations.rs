@@ -13,8 +13,8 @@ use crate::config::WallClock;
 /// The actor on a port that requires no certificates.
 const INSECURE: &str = "insecure";
 
-/// Checks a forwarded command against the certificate of its sender; without certificates the actor is unknown.
-pub(crate) fn believe(peer: &PeerInfo, command: &mut Command) {
+/// Replaces the actor of a forwarded command if its sender has no certificate: then the actor is unknown.
+pub(crate) fn set_insecure_actor(peer: &PeerInfo, command: &mut Command) {
     if let (None, Command::Operate(operation)) = (&peer.identity, command) {
         INSECURE.clone_into(&mut operation.actor);
     }
@@ -123,9 +123,9 @@ mod tests {
         assert_eq!((step.actor.as_str(), step.id.get()), ("operator/ann", 7 << 64 | 3));
 
         let mut carried = Command::Operate(named.clone());
-        believe(&ann, &mut carried);
+        set_insecure_actor(&ann, &mut carried);
         assert_eq!(carried, Command::Operate(named.clone()));
-        believe(&nobody, &mut carried);
+        set_insecure_actor(&nobody, &mut carried);
         assert_eq!(carried, Command::Operate(Operation { actor: "insecure".into(), ..named }));
 
         let status = operations.asked(&ann, "latest", unload()).unwrap_err();
