@@ -161,8 +161,8 @@ impl Net {
         Ok(stream)
     }
 
-    /// Checks, blocking, which process accepted, like [`Net::dial`]. Goes on for at most `within`, and only while `go_on`
-    /// returns true, which is called every `check_every`.
+    /// Checks, blocking, which process accepted, like [`Net::dial`]. Goes on for at most `within`, and only while
+    /// `go_on` returns true; it is called every `check_every`.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if the handshake is not over by then, [`io::ErrorKind::Interrupted`] if it shall not

@@ -19,14 +19,14 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Whether a process outlives the one that started it, if that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tie {
+pub(crate) enum ProcessLifetime {
     /// It ends with it, as on SIGTERM.
     EndsWithParent,
     /// It goes on.
     Outlives,
 }
 
-impl Tie {
+impl ProcessLifetime {
     /// For the children of this process: they end with it if it ends with its own parent.
     pub(crate) fn as_own() -> Self {
         if std::env::var_os(ENDS_WITH_PARENT).is_some() { Self::EndsWithParent } else { Self::Outlives }
@@ -44,15 +44,15 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts this same binary with `args`; all its output goes to `log`.
-    pub(crate) fn start(name: &str, args: &[&str], log: &Path, tie: Tie) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: &str, args: &[&str], log: &Path, lifetime: ProcessLifetime) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(&binary);
         command.args(args).stdout(file.try_clone()?).stderr(file);
-        match tie {
+        match lifetime {
             // This process holds the other end as long as it holds the child, and no other process has it.
-            Tie::EndsWithParent => command.stdin(Stdio::piped()).env(ENDS_WITH_PARENT, "1"),
-            Tie::Outlives => command.stdin(Stdio::null()).env_remove(ENDS_WITH_PARENT),
+            ProcessLifetime::EndsWithParent => command.stdin(Stdio::piped()).env(ENDS_WITH_PARENT, "1"),
+            ProcessLifetime::Outlives => command.stdin(Stdio::null()).env_remove(ENDS_WITH_PARENT),
         };
         let child = command.spawn().with_context(|| format!("cannot start {} for {name}", binary.display()))?;
         Ok(Self { name: name.to_owned(), log: log.to_owned(), child, told_to_stop: false })
@@ -64,12 +64,12 @@ impl Process {
         name: &str,
         config: &NodeConfig,
         dir: &Path,
-        tie: Tie,
+        lifetime: ProcessLifetime,
     ) -> anyhow::Result<Self> {
         let path = dir.join(format!("{name}.toml"));
         std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
         let log = dir.join("logs").join(format!("{name}.log"));
-        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log, tie)
+        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log, lifetime)
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -9,7 +9,7 @@ use symphony_config::{Address, BackendConfig, NodeConfig, SecurityConfig};
 use symphony_net::{Authority, CredentialFiles, Identity, Role};
 
 use crate::exit::bad_input;
-use crate::local::process::{Process, Tie};
+use crate::local::process::{Process, ProcessLifetime};
 
 /// The validity of certificates generated for replicas.
 const CERTIFICATE_DAYS: u32 = 90;
@@ -57,7 +57,7 @@ impl Fleet {
         let metrics = free_from(&self.backend.metrics, &[backend.exec.port()])?;
         let backend = BackendConfig { metrics, ..backend };
         let config = NodeConfig { backend: Some(backend), security: self.security(&name)?, ..self.template.clone() };
-        let process = Process::start_node("backend", &name, &config, &self.dir, Tie::as_own())?;
+        let process = Process::start_node("backend", &name, &config, &self.dir, ProcessLifetime::as_own())?;
         self.processes.insert(number, process);
         Ok(())
     }
