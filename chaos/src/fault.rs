@@ -11,9 +11,9 @@ use serde::Deserialize;
 
 pub(crate) use burners::Burners;
 use held_thread::HeldThread;
-pub(crate) use injector::{Injector, Strike, boot};
+pub(crate) use injector::{InjectedFault, Injector, boot};
 pub(crate) use mover::Mover;
-pub(crate) use target::{Peers, Who};
+pub(crate) use target::{FaultTarget, Peers};
 
 /// One fault. Times count from the beginning of the round's trouble.
 #[derive(Clone, Debug, Deserialize)]
@@ -57,7 +57,7 @@ pub(crate) enum FaultSpec {
 #[serde(deny_unknown_fields)]
 pub(crate) struct OnProcess {
     /// Whom it strikes.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -85,7 +85,7 @@ pub(crate) enum Direction {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Isolation {
     /// Who is cut off.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// From whom.
     pub(crate) from: Vec<Peers>,
     /// Which way.
@@ -121,7 +121,7 @@ pub(crate) struct LinkEffect {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinkTrouble {
     /// Whose links.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// To whom.
     pub(crate) from: Vec<Peers>,
     /// What they do.
@@ -163,7 +163,7 @@ pub(crate) enum DiskEffect {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DiskTrouble {
     /// Whose; replicas only.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// What it does.
     pub(crate) effect: DiskEffect,
     /// What is left on one that becomes full.
@@ -181,7 +181,7 @@ pub(crate) struct DiskTrouble {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClockTrouble {
     /// Whose; replicas only.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// The wall clock jumps by so much, and back at the end.
     #[serde(default)]
     pub(crate) jump_s: i64,
@@ -198,7 +198,7 @@ pub(crate) struct ClockTrouble {
 /// How a process is told to go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Farewell {
+pub(crate) enum StopMode {
     /// SIGTERM: it drains by itself.
     #[default]
     Told,
@@ -225,7 +225,7 @@ pub(crate) struct MemberChange {
     /// What is asked for.
     pub(crate) change: Change,
     /// Who goes, if anybody does; found out when it begins.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// When it begins: changes that overlap come one after the other.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -234,7 +234,7 @@ pub(crate) struct MemberChange {
 /// What moves between sub-clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Cargo {
+pub(crate) enum MovedKind {
     /// Models with load.
     Models,
     /// Backends, with their GPUs; the last one of a sub-cluster stays.
@@ -246,7 +246,7 @@ pub(crate) enum Cargo {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Moving {
     /// What moves.
-    pub(crate) what: Vec<Cargo>,
+    pub(crate) what: Vec<MovedKind>,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -259,10 +259,10 @@ pub(crate) struct Moving {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rolling {
     /// Kinds of processes, in this order.
-    pub(crate) who: Vec<Who>,
+    pub(crate) who: Vec<FaultTarget>,
     /// How each is told to go.
     #[serde(default)]
-    pub(crate) how: Farewell,
+    pub(crate) how: StopMode,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use symphony_chaos::{
-    Brief, FederationScenario, LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run,
-    run_federation, run_thousand,
+    FederationScenario, LedBy, Links, Outcome, Report, ReportSummary, RunPlan, Scenario, ThousandPlan, Times, play,
+    run, run_federation, run_thousand,
 };
 use symphony_config::Timing;
 use symphony_config::limits::NOISE_MAX;
@@ -300,7 +300,7 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
                 let (name, _) = scenario.words();
                 eprintln!("error: {name}: {error:#}");
                 if matches!(output, Output::Json) {
-                    print_brief(&Brief::without_report(name, format!("{error:#}")), scenarios.len())?;
+                    print_brief(&ReportSummary::without_report(name, format!("{error:#}")), scenarios.len())?;
                 }
                 Outcome::Harness
             }
@@ -323,7 +323,7 @@ fn print(report: &Report, output: Output, of: usize) -> Result<()> {
     Ok(())
 }
 
-fn print_brief(brief: &Brief<'_>, of: usize) -> Result<()> {
+fn print_brief(brief: &ReportSummary<'_>, of: usize) -> Result<()> {
     let text = if of > 1 { serde_json::to_string(brief)? } else { serde_json::to_string_pretty(brief)? };
     println!("{text}");
     Ok(())

@@ -17,7 +17,7 @@ use symphony_interposer::{Clock, EIO, Fault as Suffering, Operations, Rule};
 
 use super::older_copy;
 use super::{
-    Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, HeldThread, LinkEffect, Mover, Peers,
+    Burners, Change, ClockTrouble, Direction, DiskEffect, FaultSpec, HeldThread, LinkEffect, Mover, Peers, StopMode,
 };
 use crate::cluster::{Cluster, Process};
 use crate::network::{OneWay, Troubles};
@@ -40,7 +40,7 @@ pub(crate) struct Injector {
 
 /// A fault that was to happen.
 #[derive(Debug)]
-pub(crate) struct Strike {
+pub(crate) struct InjectedFault {
     pub(crate) kind: &'static str,
     pub(crate) victims: Vec<Process>,
     pub(crate) state: FaultState,
@@ -78,7 +78,7 @@ enum End {
 /// The slot of a disk's rule. One fault of a disk at a time: of two, the younger would be taken for the older.
 const DISK_SLOT: usize = 0;
 
-impl Strike {
+impl InjectedFault {
     fn new(kind: &'static str, victims: &[Process]) -> Self {
         let state = FaultState::Installed;
         Self {
@@ -163,9 +163,9 @@ impl Injector {
         victims: &[Process],
         view: &View,
         cluster: &mut Cluster,
-    ) -> Result<Strike> {
+    ) -> Result<InjectedFault> {
         self.strikes += 1;
-        let mut strike = Strike::new(fault.kind(), victims);
+        let mut strike = InjectedFault::new(fault.kind(), victims);
         strike.boots = victims.iter().map(|process| (*process, boot(view, *process))).collect();
         if victims.is_empty() {
             return Ok(strike.skipped("nobody has the role"));
@@ -269,14 +269,14 @@ impl Injector {
             FaultSpec::RestartEach(f) => {
                 strike.how = Some(
                     match f.how {
-                        Farewell::Told => "told to stop",
-                        Farewell::Drained => "drained first",
+                        StopMode::Told => "told to stop",
+                        StopMode::Drained => "drained first",
                     }
                     .to_owned(),
                 );
                 for process in running {
                     let before = boot(&cluster.until_whole("the cluster before a restart").await?, process);
-                    if f.how == Farewell::Drained {
+                    if f.how == StopMode::Drained {
                         cluster.drain(process).await?;
                     }
                     cluster.stop(process).await?;
@@ -287,7 +287,7 @@ impl Injector {
                         _ => holds_its_models(view, process),
                     };
                     cluster.until(&format!("the return of {process}"), back).await?;
-                    if f.how == Farewell::Drained {
+                    if f.how == StopMode::Drained {
                         cluster.uncordon(process).await?;
                     }
                 }
@@ -342,11 +342,11 @@ impl Injector {
     /// Holds one of the threads with which a replica leads, drawn.
     async fn hang(
         &mut self,
-        mut strike: Strike,
+        mut strike: InjectedFault,
         process: Process,
         view: &View,
         cluster: &mut Cluster,
-    ) -> Result<Strike> {
+    ) -> Result<InjectedFault> {
         let by_thread = match cluster.leads_by_thread(process).await {
             Ok(by_thread) => by_thread,
             Err(why) => return Ok(strike.skipped(format!("{why:#}"))),
@@ -368,12 +368,12 @@ impl Injector {
     /// Troubles the links between the victims and their peers: inbound and outbound.
     fn trouble(
         &mut self,
-        mut strike: Strike,
+        mut strike: InjectedFault,
         peers: &[Peers],
         view: &View,
         cluster: &mut Cluster,
         [inbound, outbound]: [Option<OneWay>; 2],
-    ) -> Strike {
+    ) -> InjectedFault {
         let mut troubles = Troubles::new();
         for &victim in &strike.victims {
             for peer in peers {
@@ -419,7 +419,7 @@ impl Injector {
     ///
     /// # Errors
     /// If it cannot be taken back.
-    pub(crate) fn end(&mut self, strike: &mut Strike, cluster: &mut Cluster) -> Result<()> {
+    pub(crate) fn end(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
         match std::mem::replace(&mut strike.end, End::Nothing) {
             End::Nothing => {}
             End::Start(processes) => {

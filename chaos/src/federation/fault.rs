@@ -39,7 +39,7 @@ pub(crate) struct Loss {
 /// Whom of the group above the clusters a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum WhoOfTop {
+pub(crate) enum TopTarget {
     /// Its leader.
     Leader,
     /// All of it.
@@ -50,7 +50,7 @@ pub(crate) enum WhoOfTop {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopTrouble {
-    pub(crate) who: WhoOfTop,
+    pub(crate) who: TopTarget,
     pub(crate) how: How,
     /// Waits, in bounded time, until a model is on its way from one cluster to another.
     #[serde(default)]
