@@ -12,7 +12,7 @@ use super::rest::Rest;
 use super::streams::Streams;
 use super::writer::Writer;
 use super::{LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender};
-use crate::carrier_negotiation::{CarrierNegotiation, End, TURNS_MAX};
+use crate::carrier_negotiation::{CarrierNegotiation, End, WRITER_COMMANDS_MAX};
 
 /// How long a connection may take to be established.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -151,14 +151,14 @@ where
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
-    let (turns, carried) = mpsc::channel(TURNS_MAX);
+    let (commands, carried) = mpsc::channel(WRITER_COMMANDS_MAX);
     let rest = Arc::<Rest>::default();
     let writer = Writer {
         stream: write,
         beside: None,
         frames,
         echoes: echoed,
-        turns: carried,
+        commands: carried,
         asks_after: end.asks_after(),
         close: Arc::clone(&close),
         rest: Arc::clone(&rest),
@@ -167,6 +167,6 @@ where
         bytes: BytesMut::new(),
     };
     tokio::spawn(writer.run());
-    let carrying = CarrierNegotiation::new(end, turns, carriers, Out::NAME, info.clone());
+    let carrying = CarrierNegotiation::new(end, commands, carriers, Out::NAME, info.clone());
     (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, level, info))
 }

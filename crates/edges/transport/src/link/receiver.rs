@@ -189,8 +189,8 @@ impl<M: Message> LinkReceiver<M> {
 
     /// Handles a negotiation message, and changes over if it says so.
     fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<CarrierChange, LinkError> {
-        let word = Frame::<CarrierMessage>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
-        let carried = match self.carrying.hear(word) {
+        let message = Frame::<CarrierMessage>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
+        let carried = match self.carrying.receive(message) {
             // Anything that had come after this message would be lost.
             Ok(CarrierChange::Now(_)) if !self.stream.buffer().is_empty() => {
                 Err("something came behind the last frame")

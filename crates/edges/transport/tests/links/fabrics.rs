@@ -16,7 +16,9 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::pipes::{Device, Network};
 use crate::promises::{SOON, message};
-use crate::subjects::{Accepted, Dialled, Scene, connect, hear, heard, said, word, write};
+use crate::subjects::{
+    Accepted, Dialled, Scene, connect, from_wire, next_carrier_message, receive_carrier_message, to_wire, write,
+};
 
 const MESSAGES: u64 = 200;
 
@@ -157,19 +159,19 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
     for number in 0..32 {
         sender.send(message(number)).unwrap();
     }
-    let words = async {
+    let negotiation = async {
         // The messages before it are skipped.
         let asked = loop {
-            if let Some(asked) = word(&mut connection).await {
+            if let Some(asked) = next_carrier_message(&mut connection).await {
                 break asked;
             }
         };
         assert_eq!(asked, CarrierMessage::Ask);
         write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: Some(nowhere()), rdma: true })).await;
-        let CarrierMessage::Join(_) = hear(&mut connection).await else { panic!() };
+        let CarrierMessage::Join(_) = receive_carrier_message(&mut connection).await else { panic!() };
         write(&mut connection, &CarrierMessage::Refuse).await;
     };
-    soon(words).await;
+    soon(negotiation).await;
     let (back, mut rest): Accepted = link_over(connection);
     sender.send(message(99)).unwrap();
     assert_eq!(soon(rest.receive()).await.unwrap().message, message(99));
@@ -186,22 +188,22 @@ async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
     let mut scene = Scene::with(true, dials, Carriers::default()).await;
     let accepting = async {
         let mut connection = scene.incoming.next().await.unwrap();
-        assert_eq!(hear(&mut connection).await, CarrierMessage::Ask);
+        assert_eq!(receive_carrier_message(&mut connection).await, CarrierMessage::Ask);
         let mut question = BytesMut::new();
         Echo::Ask(7).encode(Level::NEWEST, &mut question);
         connection.write_all(&question).await.unwrap();
         write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true })).await;
         // The answer may come before it.
         let theirs = loop {
-            if let Some(CarrierMessage::Join(theirs)) = word(&mut connection).await {
+            if let Some(CarrierMessage::Join(theirs)) = next_carrier_message(&mut connection).await {
                 break theirs;
             }
         };
         let end = network.device(Device::Works).begin().unwrap();
-        let mine = said(end.endpoint());
-        let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+        let mine = to_wire(end.endpoint());
+        let (reader, mut writer) = end.join(from_wire(theirs)).unwrap();
         write(&mut connection, &CarrierMessage::Joined(mine)).await;
-        while word(&mut connection).await != Some(CarrierMessage::Switch) {}
+        while next_carrier_message(&mut connection).await != Some(CarrierMessage::Switch) {}
         write(&mut connection, &CarrierMessage::Switch).await;
         write(&mut writer, &ToFrontend::Suspended).await;
         (connection, reader, writer)
@@ -225,16 +227,16 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
     let (switched, flooded) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
     let bare = async {
         write(&mut connection, &CarrierMessage::Ask).await;
-        let _ = hear(&mut connection).await;
+        let _ = receive_carrier_message(&mut connection).await;
         let end = scene.dials.carriers().fabric_with(connection.peer()).unwrap().begin().unwrap();
-        write(&mut connection, &CarrierMessage::Join(said(end.endpoint()))).await;
-        let CarrierMessage::Joined(theirs) = hear(&mut connection).await else { panic!() };
-        let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+        write(&mut connection, &CarrierMessage::Join(to_wire(end.endpoint()))).await;
+        let CarrierMessage::Joined(theirs) = receive_carrier_message(&mut connection).await else { panic!() };
+        let (reader, mut writer) = end.join(from_wire(theirs)).unwrap();
         write(&mut connection, &CarrierMessage::Switch).await;
         for number in 0..20 {
             write(&mut writer, &message(number)).await;
         }
-        assert_eq!(hear(&mut connection).await, CarrierMessage::Switch);
+        assert_eq!(receive_carrier_message(&mut connection).await, CarrierMessage::Switch);
         switched.notify_one();
         flooded.notified().await;
         for number in 20..40 {
@@ -265,9 +267,9 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
 
 /// Messages that break the protocol, from the dialling end.
 #[tokio::test]
-async fn words_out_of_turn_end_the_link_of_who_says_them() {
+async fn carrier_messages_out_of_turn_end_the_link() {
     let endpoint = RdmaEndpoint { queue_pair: 77, first_packet: 0, mtu: 1, lid: 1, gid: [0; 16] };
-    for words in [
+    for messages in [
         vec![CarrierMessage::Join(endpoint)],
         vec![CarrierMessage::Switch],
         vec![CarrierMessage::Ask, CarrierMessage::Switch],
@@ -285,11 +287,11 @@ async fn words_out_of_turn_end_the_link_of_who_says_them() {
         let role = Role::Scheduler.into();
         let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
         let (mut connection, (_back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
-        for word in &words {
-            write(&mut connection, word).await;
+        for message in &messages {
+            write(&mut connection, message).await;
         }
         let error = soon(receiver.receive()).await.unwrap_err().to_string();
-        assert!(error.contains("a word about the carrier out of turn"), "{words:?}: {error}");
+        assert!(error.contains("a carrier message out of turn"), "{messages:?}: {error}");
     }
 }
 
@@ -304,11 +306,14 @@ async fn an_impossible_end_is_refused_and_messages_pass_all_the_same() {
     let (mut connection, (_back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
     let receiving = tokio::spawn(async move { receiver.receive().await.map(|frame| frame.message) });
     write(&mut connection, &CarrierMessage::Ask).await;
-    assert_eq!(soon(hear(&mut connection)).await, CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true }));
+    assert_eq!(
+        soon(receive_carrier_message(&mut connection)).await,
+        CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true })
+    );
     let end = scene.dials.carriers().fabric_with(connection.peer()).unwrap().begin().unwrap();
-    let impossible = RdmaEndpoint { queue_pair: u32::MAX, ..said(end.endpoint()) };
+    let impossible = RdmaEndpoint { queue_pair: u32::MAX, ..to_wire(end.endpoint()) };
     write(&mut connection, &CarrierMessage::Join(impossible)).await;
-    assert_eq!(soon(hear(&mut connection)).await, CarrierMessage::Refuse);
+    assert_eq!(soon(receive_carrier_message(&mut connection)).await, CarrierMessage::Refuse);
     write(&mut connection, &message(5)).await;
     assert_eq!(soon(receiving).await.unwrap().unwrap(), message(5));
     assert_eq!(scene.accepts.refusals(), 1);
