@@ -229,7 +229,7 @@ impl<M: Message> LinkReceiver<M> {
         if let Some(number) = watch.poll_echo(Instant::now().into_std()) {
             let _ = self.echoes.try_send(Echo::Ask(number));
         }
-        tell(told, watch.movement());
+        publish(told, watch.movement());
     }
 
     fn echoed(&mut self, echo: Echo) {
@@ -240,7 +240,7 @@ impl<M: Message> LinkReceiver<M> {
                     watch.used();
                 }
                 watch.answered(Instant::now().into_std(), number);
-                tell(told, watch.movement());
+                publish(told, watch.movement());
                 self.rest.on.store(watch.rests(), Ordering::SeqCst);
                 // A message that was written meanwhile did not find the link at rest, nor did a caller that saw the
                 // answer and wants another one.
@@ -335,7 +335,7 @@ fn buffered(inbound: Box<dyn Inbound>) -> BufReader<Box<dyn Inbound>> {
     BufReader::with_capacity(READ_BUFFER_BYTES, inbound)
 }
 
-fn tell(told: &watch::Sender<Movement>, movement: Movement) {
+fn publish(told: &watch::Sender<Movement>, movement: Movement) {
     told.send_if_modified(|known| std::mem::replace(known, movement) != movement);
 }
 

@@ -39,7 +39,7 @@ pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) log: PathBuf,
     child: Child,
-    told_to_stop: bool,
+    stop_requested: bool,
 }
 
 impl Process {
@@ -55,7 +55,7 @@ impl Process {
             ProcessLifetime::Outlives => command.stdin(Stdio::null()).env_remove(ENDS_WITH_PARENT),
         };
         let child = command.spawn().with_context(|| format!("cannot start {} for {name}", binary.display()))?;
-        Ok(Self { name: name.to_owned(), log: log.to_owned(), child, told_to_stop: false })
+        Ok(Self { name: name.to_owned(), log: log.to_owned(), child, stop_requested: false })
     }
 
     /// Starts a node with this configuration, which is stored in `dir` together with its log.
@@ -93,22 +93,22 @@ impl Process {
     }
 
     /// SIGTERM, once.
-    pub(crate) fn tell_to_stop(&mut self) {
+    pub(crate) fn request_stop(&mut self) {
         // The id of a process that has ended and was waited for is no longer valid.
-        if !self.told_to_stop && matches!(self.child.try_wait(), Ok(None)) {
+        if !self.stop_requested && matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         }
-        self.told_to_stop = true;
+        self.stop_requested = true;
     }
 
     /// If it has ended: whether it was told to.
-    pub(crate) const fn told_to_stop(&self) -> bool {
-        self.told_to_stop
+    pub(crate) const fn stop_requested(&self) -> bool {
+        self.stop_requested
     }
 
     /// SIGTERM, and SIGKILL if it does not end in time.
     pub(crate) fn stop(&mut self) {
-        self.tell_to_stop();
+        self.request_stop();
         let give_up = Instant::now() + STOP_WITHIN;
         while Instant::now() < give_up {
             if !matches!(self.child.try_wait(), Ok(None)) {

@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
         }
     };
     println!("stopping");
-    provisioners.iter_mut().for_each(Provisioner::tell_to_stop);
+    provisioners.iter_mut().for_each(Provisioner::request_stop);
     provisioners.iter_mut().for_each(Provisioner::stop);
     ended
 }
@@ -323,7 +323,7 @@ impl Provisioner {
             Order::Stop(number) => {
                 println!("stop {}", name(number));
                 self.duties.remove(&number);
-                self.fleet.tell_to_stop(number);
+                self.fleet.request_stop(number);
             }
             Order::Kill(number) => {
                 eprintln!("kill {}: it does not stop", name(number));
@@ -349,8 +349,8 @@ impl Provisioner {
     }
 
     /// Tells all replicas to stop, so that those of several kinds do it at the same time.
-    fn tell_to_stop(&mut self) {
-        self.fleet.tell_all_to_stop();
+    fn request_stop(&mut self) {
+        self.fleet.stop_all();
     }
 
     /// Stops all replicas; each first finishes its work.

@@ -63,7 +63,7 @@ impl HeartbeatReceiver {
         let own = *self.applied.borrow();
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let applies = progress.record(now, (heartbeat.node, heartbeat.boot), heartbeat.applied, own);
-        progress.tell_level((heartbeat.node, heartbeat.boot), heartbeat.level);
+        progress.set_level((heartbeat.node, heartbeat.boot), heartbeat.level);
         self.not_applying.set(progress.late(now) as i64);
         applies
     }

@@ -60,7 +60,7 @@ impl Progress {
     }
 
     /// Records what a boot of a replica told with its last heartbeat.
-    pub(crate) fn tell_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
+    pub(crate) fn set_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
         if let Some(known) = self.nodes.get_mut(&node).filter(|known| known.boot == boot) {
             known.level = Some(level);
         }
