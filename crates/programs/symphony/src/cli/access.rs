@@ -37,24 +37,25 @@ pub(crate) struct ClusterArgs {
 /// The options and variables that say where the cluster is, and who asks.
 #[derive(Clone, Debug, Default, Args)]
 struct ClusterOptions {
-    /// Context, from the file that `symphony context` writes: it says what no other option says, and variables count
-    /// no more. As SYMPHONY_CONTEXT, what no option and no other variable says. The current one if not given, unless
-    /// the command line or SYMPHONY_CLUSTER says where the cluster is; an empty name is none.
+    /// Context to use, from the file that `symphony context` writes. It provides what no other option gives; other
+    /// environment variables are ignored then. Given as SYMPHONY_CONTEXT, it provides what neither an option nor
+    /// another variable gives. Default: the current context, unless the command line or SYMPHONY_CLUSTER says where the
+    /// cluster is. An empty name means no context.
     #[arg(long, env = "SYMPHONY_CONTEXT", value_name = "NAME")]
     context: Option<String>,
-    /// Control addresses of the scheduler replicas; any that answers will do. Where `symphony up` has them if nothing
-    /// says where they are.
+    /// Control addresses of scheduler replicas, tried until one answers. Default: those of the context, or else of
+    /// `symphony up`.
     #[arg(long = "cluster", env = "SYMPHONY_CLUSTER", value_name = "HOST:PORT,…", value_delimiter = ',')]
     cluster: Vec<String>,
-    /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is
-    /// there.
+    /// Folder with ca.pem and the caller's certificate. Default: symphony-up/pki, which `symphony up` makes, if it
+    /// exists.
     #[arg(long, env = "SYMPHONY_PKI", value_name = "DIR")]
     pki: Option<PathBuf>,
-    /// Who asks: the name of the certificate's file, without .pem. By default operator-admin; of `load --protocol
-    /// native` frontend-load.
+    /// Identity of the caller: the name of its certificate's file, without .pem. Default: operator-admin, or
+    /// frontend-load for `load --protocol native`.
     #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME")]
     identity: Option<String>,
-    /// Talk plaintext, to a cluster that does.
+    /// Use plaintext, for a cluster without certificates.
     #[arg(long, env = "SYMPHONY_INSECURE_DEV", conflicts_with = "pki")]
     insecure_dev: bool,
 }
@@ -297,10 +298,10 @@ struct PublicOptions {
     /// File with the key of a tenant, for frontends that have tenants.
     #[arg(long, env = "SYMPHONY_KEY_FILE", value_name = "FILE")]
     key_file: Option<OsString>,
-    /// File with the authority of the frontends' public certificates, PEM: frontends are talked to over TLS.
+    /// PEM file with the authority of the frontends' public certificates; frontends are then called over TLS.
     #[arg(long, env = "SYMPHONY_PUBLIC_CA", value_name = "FILE")]
     public_ca: Option<OsString>,
-    /// Send the key in plaintext beyond loopback, too: the network is trusted.
+    /// Send the key in plaintext beyond loopback, too: trust the network.
     #[arg(long, env = "SYMPHONY_INSECURE_KEY", value_parser = BoolishValueParser::new())]
     insecure_key: bool,
 }
@@ -363,8 +364,8 @@ pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0
 /// Whether a federation is asked instead of one cluster.
 #[derive(Debug, Args)]
 pub(crate) struct FederationArgs {
-    /// Ask the federation, at these addresses of its replicas; alone: where the context, or `symphony up --clusters`,
-    /// has it. The certificates in --pki are then those of the federation.
+    /// Ask the federation, at these addresses of its replicas. Without addresses: those of the context, or of `symphony
+    /// up --clusters`. --pki is then the folder of the federation's certificates.
     #[arg(long, value_name = "HOST:PORT,…", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) federation: Option<String>,
 }
@@ -372,8 +373,8 @@ pub(crate) struct FederationArgs {
 /// Which command it is.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArgs {
-    /// Id of a command that was given before and had no answer: it is done once, if fewer than 1024 operations came
-    /// since; 32 hexadecimal digits, a fresh one if not given.
+    /// Operation id of an earlier command that got no answer, so that it is executed only once (among the last 1024
+    /// operations); 32 hexadecimal digits. Default: a fresh id.
     #[arg(long, value_name = "ID")]
     pub(crate) operation_id: Option<OperationId>,
 }
