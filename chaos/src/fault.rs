@@ -56,7 +56,7 @@ pub(crate) enum FaultSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OnProcess {
-    /// Whom it strikes.
+    /// Its targets.
     pub(crate) who: FaultTarget,
     /// When it begins.
     #[serde(default)]
@@ -86,7 +86,7 @@ pub(crate) enum Direction {
 pub(crate) struct Isolation {
     /// Who is cut off.
     pub(crate) who: FaultTarget,
-    /// From whom.
+    /// The processes that it is cut off from.
     pub(crate) from: Vec<Peers>,
     /// Which way.
     #[serde(default)]
@@ -122,7 +122,7 @@ pub(crate) struct LinkEffect {
 pub(crate) struct LinkTrouble {
     /// Whose links.
     pub(crate) who: FaultTarget,
-    /// To whom.
+    /// The processes at the other end.
     pub(crate) from: Vec<Peers>,
     /// What they do.
     pub(crate) effect: LinkEffect,
@@ -133,7 +133,7 @@ pub(crate) struct LinkTrouble {
     pub(crate) for_ms: u64,
 }
 
-/// Too little processor for everybody.
+/// Too little processor time for all processes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Starvation {
@@ -224,7 +224,7 @@ pub(crate) enum Change {
 pub(crate) struct MemberChange {
     /// What is asked for.
     pub(crate) change: Change,
-    /// Who goes, if anybody does; found out when it begins.
+    /// The replica that leaves, if any; chosen when it begins.
     pub(crate) who: FaultTarget,
     /// When it begins: changes that overlap come one after the other.
     #[serde(default)]

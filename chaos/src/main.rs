@@ -50,7 +50,7 @@ struct ThousandArgs {
     /// Of them, those with load.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     loaded: u32,
-    /// For so long it is looked at what everybody uses when nothing happens.
+    /// How long the idle usage of all processes is measured.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     idle_secs: u64,
     /// Who leads before the kill.
@@ -77,7 +77,7 @@ struct ThousandArgs {
 enum Led {
     /// One replica leads all, which does not lead the control group: the others are cordoned while the backends come.
     One,
-    /// Whom the cluster chooses.
+    /// The leaders that the cluster chooses.
     Placement,
 }
 
@@ -94,7 +94,7 @@ struct RunArgs {
     /// Rounds of faults; each scenario's own number if not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=REPEAT_MAX))]
     repeat: Option<u32>,
-    /// Everything random comes from it: inputs, arrivals, whom the faults strike and when.
+    /// Everything random derives from it: inputs, arrivals, and the faults' targets and times.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Timing profile of the cluster, instead of the scenario's.

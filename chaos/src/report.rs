@@ -19,11 +19,11 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultState {
-    /// It happened, and to whom it was meant for.
+    /// It happened, to the process it was meant for.
     Installed,
     /// It did not happen.
     Skipped,
-    /// It may have happened, or perhaps to somebody who had just lost the role.
+    /// It may have happened, or have hit a process that had just lost the role.
     Indeterminate,
 }
 
@@ -34,7 +34,7 @@ pub struct Fault {
     pub kind: &'static str,
     /// What became of it.
     pub state: FaultState,
-    /// Whom it struck.
+    /// The processes that it hit.
     pub who: Vec<String>,
     /// The round it belongs to, from 1.
     pub round: u32,
@@ -96,7 +96,7 @@ pub struct Ledger {
 pub struct RoundReport {
     /// From 1.
     pub round: u32,
-    /// Whom the faults struck.
+    /// The processes that the faults hit.
     pub victims: Vec<String>,
     /// Sub-clusters that they led or served.
     pub struck: Vec<String>,
@@ -128,7 +128,7 @@ pub struct RoundReport {
     pub bad_after: u64,
     /// From the end of the last fault until every sub-cluster answered a request in time that was sent after it.
     pub serving_after_ms: Option<f64>,
-    /// From the end of the last fault until everybody was registered and every sub-cluster led.
+    /// From the end of the last fault until all processes were registered and every sub-cluster led.
     pub whole_after_ms: Option<f64>,
 }
 
@@ -224,7 +224,7 @@ pub struct Report {
     pub writes_acknowledged: u64,
     /// See there.
     pub writes_lost: u64,
-    /// Operations in the history of the control group's API, and those of them whose end nobody knows.
+    /// Operations in the history of the control group's API, and those of them with an unknown end.
     pub admin_operations: u64,
     /// See there.
     pub admin_operations_open: u64,

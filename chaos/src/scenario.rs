@@ -18,7 +18,7 @@ pub struct Scenario {
     pub name: String,
     /// What a passing run proves, for people.
     pub proves: String,
-    /// Rounds if nobody says how many.
+    /// The default number of rounds.
     pub(crate) repeat: u32,
     /// The cluster.
     #[serde(default)]

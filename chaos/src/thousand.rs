@@ -60,7 +60,7 @@ const VIEW_BYTES: &str = "symphony_control_view_bytes_total";
 pub enum LedBy {
     /// One replica that does not lead the control group leads all: the others are cordoned while the backends come.
     One,
-    /// Whom the cluster chooses.
+    /// The leaders that the cluster chooses.
     Placement,
 }
 
@@ -75,7 +75,7 @@ pub struct ThousandPlan {
     pub subclusters: u32,
     /// Of them, those with load.
     pub loaded: u32,
-    /// How long it is looked at what everybody uses when nothing happens.
+    /// How long the idle usage of all processes is measured.
     pub idle: Duration,
     /// Who leads before the kill.
     pub led_by: LedBy,
@@ -365,7 +365,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// What everybody uses while nothing happens.
+    /// The idle usage of all processes.
     async fn idle(&mut self, view: &View) -> Result<Vec<ProcessUsage>> {
         let mut pids = Vec::new();
         for replica in self.cluster.processes.replicas() {

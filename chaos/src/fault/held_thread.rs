@@ -44,7 +44,7 @@ impl HeldThread {
             if !is_caught {
                 return Ok(());
             }
-            // Told to, or nobody holds it any more.
+            // Told to, or it is no longer held.
             let _ = released.recv();
             let held = state_of(pid, thread).and_then(|state| {
                 ensure!(state == 't', "the thread was in state {state} and not held any more");
@@ -135,7 +135,7 @@ mod tests {
                 child.kill().unwrap();
                 assert!(held.let_go().is_err());
             }
-            // A machine whose kernel lets nobody trace.
+            // A machine whose kernel does not allow tracing.
             Err(why) => println!("skipped: {why:#}"),
         }
         let _ = child.kill();

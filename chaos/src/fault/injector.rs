@@ -25,7 +25,7 @@ use crate::report::FaultState;
 
 /// How long a process may take to stop after SIGSTOP: until each of its threads has been seen by the scheduler.
 const STOPPED_WITHIN: Duration = Duration::from_millis(200);
-/// How much longer than planned burners turn if nobody ends them.
+/// How much longer than planned burners run if they are not ended.
 const BURNERS_EXTRA_S: u64 = 5;
 
 /// Strikes, and knows what is in force.
@@ -135,7 +135,7 @@ impl Injector {
         Self { random, dir, links: BTreeMap::new(), strikes: 0 }
     }
 
-    /// Whom a fault would strike now.
+    /// The processes that a fault would hit now.
     pub(crate) fn victims(&mut self, fault: &FaultSpec, view: &View, cluster: &Cluster) -> Vec<Process> {
         let who = match fault {
             FaultSpec::Kill(f) | FaultSpec::Stop(f) | FaultSpec::Pause(f) | FaultSpec::Hang(f) => vec![f.who],
@@ -168,7 +168,7 @@ impl Injector {
         let mut strike = InjectedFault::new(fault.kind(), victims);
         strike.boots = victims.iter().map(|process| (*process, boot(view, *process))).collect();
         if victims.is_empty() {
-            return Ok(strike.skipped("nobody has the role"));
+            return Ok(strike.skipped("no process has the role"));
         }
         let running: Vec<_> = victims.iter().copied().filter(|process| cluster.runs(*process)).collect();
         match fault {
@@ -217,8 +217,8 @@ impl Injector {
                 strike.how = Some(
                     match (inbound, outbound) {
                         (true, true) => "both ways",
-                        (true, false) => "it hears nobody",
-                        (false, _) => "nobody hears it",
+                        (true, false) => "it receives nothing",
+                        (false, _) => "its messages are lost",
                     }
                     .to_owned(),
                 );
@@ -296,7 +296,7 @@ impl Injector {
                 // The one chosen at the beginning may have gone by an earlier fault.
                 let now = cluster.until_whole("the cluster before a disk is exchanged").await?;
                 let Some(replica) = f.who.resolve(&now, &cluster.processes, &mut self.random).into_iter().next() else {
-                    return Ok(strike.skipped("nobody has the role"));
+                    return Ok(strike.skipped("no process has the role"));
                 };
                 let lasts = Duration::from_millis(f.for_ms);
                 let (after, forgotten) = if matches!(fault, FaultSpec::Wipe(_)) {
@@ -322,7 +322,7 @@ impl Injector {
                     }
                 };
                 if goes.is_none() && f.change != Change::Add {
-                    return Ok(strike.skipped("nobody has the role"));
+                    return Ok(strike.skipped("no process has the role"));
                 }
                 strike.how = Some(
                     match f.change {
@@ -387,7 +387,7 @@ impl Injector {
             }
         }
         if troubles.is_empty() {
-            return strike.skipped("there is nobody at the other end");
+            return strike.skipped("there is no process at the other end");
         }
         let number = self.strikes;
         self.links.insert(number, troubles);

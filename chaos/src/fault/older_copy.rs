@@ -48,7 +48,7 @@ pub(super) async fn wipe(
     down: Duration,
 ) -> Result<(Duration, Option<BootId>)> {
     let forgotten = boot(&cluster.until_whole("the cluster before a disk is emptied").await?, replica);
-    // Whom its file names is all that is left for it to ask.
+    // The replicas that its file names are all that are left for it to ask.
     cluster.renew_list(replica)?;
     cluster.kill(replica)?;
     fs::remove_dir_all(cluster.data_dir(replica))?;

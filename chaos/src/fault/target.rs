@@ -46,7 +46,7 @@ pub(crate) enum Peers {
     OneBackend,
     /// All frontends.
     Frontends,
-    /// Everybody that the same fault does not strike.
+    /// All processes that the same fault does not hit.
     Everybody,
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct Loss {
     pub(crate) for_ms: u64,
 }
 
-/// Whom of the group above the clusters a fault strikes.
+/// Which replicas of the federation's group a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TopTarget {

@@ -126,7 +126,7 @@ fn hash(what: &impl std::fmt::Debug) -> u64 {
 
 /// Everything that all replicas must agree on.
 fn digest(view: &FederationView) -> u64 {
-    // Who answers, and whom that one believes to lead, is nobody else's business.
+    // Which replica answers, and which one it takes for the leader, does not matter.
     hash(&FederationView { replica: 0, leader: None, ..view.clone() })
 }
 

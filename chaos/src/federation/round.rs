@@ -144,7 +144,7 @@ impl Scene<'_> {
         Ok(InjectedFault { fault: Fault { kind: fault.kind(), state, who, round, how, why }, in_force })
     }
 
-    /// Whom a fault of the group above the clusters strikes, and whether that is when it should be.
+    /// Which replicas a fault of the federation's group hits, and whether that is when it should.
     async fn victims(&mut self, trouble: &TopTrouble) -> Result<(Vec<FederationProcess>, bool)> {
         let give_up = Instant::now() + MOVE_WITHIN;
         let moves = || self.plans.seen().newest.models.values().any(|model| model.moves_to.is_some());

@@ -1,5 +1,5 @@
 //! Families: models of a sub-cluster that begin with the same trunk (docs/adr/0045-prefix-batching.md). Backends tell
-//! where the models that they loaded can be cut; who shares with whom follows from that.
+//! where the models that they loaded can be cut; that determines which models share a trunk.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 //!        └──────────────── CancelHandover, or an end of either's boot ────────▶ the leader stays, or is replaced
 //! ```
 //!
-//! Until the hand-over is complete nothing changes for anybody: the leader leads, under its token.
+//! Until the hand-over is complete nothing changes: the leader leads, under its token.
 
 use symphony_types::{BootId, Duty, NodeId, SubclusterId, Token};
 

@@ -58,7 +58,7 @@ mod tests {
             let lacks = shares.iter().zip(&demands).any(|(share, demand)| *share < demand - slack);
             let has_too_much = shares.iter().zip(&demands).any(|(share, demand)| *share > demand + slack);
             prop_assert!(!(lacks && has_too_much), "{shares:?}");
-            // Who lacks has no less than anybody else.
+            // A frontend that lacks has no less than any other.
             let largest = shares.iter().copied().fold(0.0, f64::max);
             for (share, demand) in shares.iter().zip(&demands) {
                 prop_assert!(*share >= demand - slack || *share >= largest - slack, "{shares:?}");

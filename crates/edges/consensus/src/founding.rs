@@ -200,7 +200,7 @@ impl Newcomer {
         self.voters.keys().copied().filter(|&node| node != self.node).collect()
     }
 
-    /// Logs for whom a restored replica waits.
+    /// Logs which replicas a restored replica waits for.
     fn say_that_it_begins_alone(&self, answers: &Answers) {
         tracing::warn!(
             node = %self.node,

@@ -1,4 +1,4 @@
-//! Ports open to anybody: callers do not authenticate, so they are limited by number and behaviour.
+//! Ports open to every caller: they do not authenticate, so they are limited by number and behaviour.
 
 use std::io;
 use std::net::SocketAddr;

@@ -19,7 +19,7 @@ use crate::http_version::HttpVersion;
 const HTTP_1: &[u8] = b"http/1.1";
 
 /// Of so many threads one works on handshakes of strangers at a time, each of which takes an operation with the private
-/// key: the others serve requests meanwhile, however often somebody connects anew.
+/// key: the others serve requests meanwhile, however often clients reconnect.
 const THREADS_PER_HANDSHAKE: usize = 2;
 
 /// The files of the public ports' certificates.

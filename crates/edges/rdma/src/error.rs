@@ -108,7 +108,7 @@ impl From<Broken> for io::Error {
     }
 }
 
-/// The verbs' codes of work that failed, as far as they tell somebody something.
+/// The verbs' codes of failed work, as far as they help a reader.
 fn status_text(status: u32) -> String {
     let text = match status {
         5 => "its work was given up",

@@ -187,7 +187,7 @@ impl CarrierNegotiation {
                 Ok(CarrierChange::AsBefore)
             }
             (CarrierMessage::Switch, State::Offered { memory: Some(mut pending), .. }) => {
-                let (reader, writer) = pending.streams().ok_or("it changes over to memory that nobody came for")?;
+                let (reader, writer) = pending.streams().ok_or("it changes over to memory that it has not joined")?;
                 let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
                 Ok(self.changed_over(Made { carrier: Carrier::SharedMemory, inbound, outbound }))
             }

@@ -46,7 +46,7 @@ pub(crate) struct Inner {
     pub(crate) pipeline_counters: PipelineCounters,
     pub(crate) repository: RepositoryService,
     pub(crate) traffic: TrafficSplitter,
-    /// Who may call; none where everybody may.
+    /// Who may call; none where every caller may.
     pub(crate) tenants: Option<Arc<Tenants>>,
     /// This process is about to end.
     pub(crate) draining: AtomicBool,

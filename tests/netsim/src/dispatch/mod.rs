@@ -19,7 +19,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 /// Pause before an unreachable process is dialled again.
 pub(crate) const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Whom a GPU obeyed: a promise, or a plan that it took.
+/// The leader that a GPU obeyed: a promise, or a plan that it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Obeyed {
     pub(crate) gpu: GpuId,

@@ -91,7 +91,7 @@ impl OrderCheck {
     fn wait(&mut self, actor: usize, event: Event) -> Result<(), (Invariant, String)> {
         self.acts(actor);
         let Some(then) = self.events[event.mark as usize][event.slot] else {
-            return Err((Invariant::D1, format!("{event:?} is waited for, and nobody recorded it")));
+            return Err((Invariant::D1, format!("{event:?} is waited for, and was never recorded")));
         };
         learn(&mut self.actors[actor], &then);
         Ok(())
@@ -228,7 +228,7 @@ mod tests {
         let mut crossed = whole.clone();
         let at = find(|c| matches!(c, Command::Wait(Lane::Compute, _)));
         crossed[at] = Command::Wait(Lane::Compute, Event { mark: Mark::Arrived, slot: 1 });
-        assert!(broken(&crossed).unwrap().1.contains("nobody recorded it"));
+        assert!(broken(&crossed).unwrap().1.contains("was never recorded"));
 
         // A batch is answered with another batch's outputs.
         let mut swapped = whole;

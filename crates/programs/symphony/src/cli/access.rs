@@ -141,8 +141,8 @@ impl ClusterArgs {
         self.choose(&Contexts::read(&path)?, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Somebody who says where the cluster is means another one than the current context: its certificates and keys are
-    /// not for it.
+    /// An explicit address may be that of another cluster than the current context's: the context's certificates and
+    /// keys are not for it.
     fn has_context(&self) -> bool {
         self.options.context.as_ref().map_or(self.options.cluster.is_empty(), |name| !name.is_empty())
     }
@@ -284,7 +284,8 @@ fn addresses_in(
     Ok(addresses)
 }
 
-/// Who asks at the public ports of frontends, and whom it believes; and which of that the command line itself says.
+/// The caller's key at the public ports of frontends, and the authority that it trusts; and which of these the command
+/// line gives.
 #[derive(Debug)]
 pub(crate) struct PublicArgs {
     options: PublicOptions,

@@ -151,7 +151,7 @@ pub(crate) struct ModelTrafficArgs {
     /// Weights of versions, as 1=95 2=5. Versions that are not ready get nothing.
     #[arg(value_name = "VERSION=WEIGHT", value_parser = weight)]
     pub(crate) weights: Vec<(u64, u32)>,
-    /// VERSION=PERCENT: a version that gets copies of this percentage of the requests; its answers are discarded.
+    /// Copy this percentage of the requests to a version, whose answers are discarded.
     #[arg(long, value_name = "VERSION=PERCENT", value_parser = weight)]
     pub(crate) shadow: Option<(u64, u32)>,
     /// Remove the split: the latest version gets all requests, and there are no copies.

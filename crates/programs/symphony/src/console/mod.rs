@@ -267,7 +267,7 @@ impl Inner {
         if let Some(note) = silent_note(&silent, all) {
             snapshot.notes.push(note);
         } else if all == 0 {
-            snapshot.notes.push("there is no frontend: nobody counts requests".to_owned());
+            snapshot.notes.push("there is no frontend: requests are not counted".to_owned());
         }
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent.into_keys().collect();
         known

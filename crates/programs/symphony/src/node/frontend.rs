@@ -173,7 +173,7 @@ fn public_access(config: &NodeConfig, own: &FrontendConfig, registry: &Registry)
             }
         }
         None if beyond_loopback && config.security.insecure_public => {
-            tracing::warn!("security.insecure_public: whoever reaches the public ports is served");
+            tracing::warn!("security.insecure_public: the public ports serve every client that reaches them");
         }
         None => {}
     }

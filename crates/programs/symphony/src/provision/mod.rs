@@ -121,7 +121,7 @@ fn template(args: &ProvisionArgs, file: &Path, pki: Option<&Path>) -> anyhow::Re
     NodeConfig::load(Role::Backend, Some(file), std::env::vars(), &overrides).map_err(bad_input)
 }
 
-/// What is provisioned, and for whom.
+/// What is provisioned, and for which sub-cluster.
 #[derive(Debug)]
 pub(crate) struct Provisioned {
     /// The configuration of all replicas; replica N is called `backend.name`-N.

@@ -50,7 +50,7 @@ async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
 async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     if args.wait_s == 0 {
         return Err(bad_input(
-            "--wait-s 0: old versions go when new ones are ready, which somebody has to see; expected 1 or more",
+            "--wait-s 0: this command has to wait until new versions are ready to unload old ones; expected 1 or more",
         ));
     }
     let model = Repository::open(dir).and_then(|repository| repository.model(&args.name)).map_err(bad_input)?;

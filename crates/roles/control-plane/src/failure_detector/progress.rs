@@ -27,7 +27,7 @@ struct Applied {
 }
 
 impl Applied {
-    /// Whether it still says how far it is. Of one that died or was replaced, nobody knows.
+    /// Whether it still reports its progress. That of one that died or was replaced is unknown.
     fn is_heard(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.heard) <= APPLIES_WITHIN
     }

@@ -26,7 +26,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
 /// How often the commands for a sub-cluster without a leader are thrown away, which bounds their queue.
 const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How long a leader is not dialled for whom nothing waits. The first request ends the pause.
+/// How long a leader without waiting requests is not dialled. The first request ends the pause.
 const UNHURRIED: Duration = Duration::from_millis(500);
 /// How long a leader may take to welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);

@@ -33,7 +33,7 @@ pub enum AccessError {
     )]
     NotLocal,
     /// The call came past the check of callers: its caller is not known, and so it has no rights and no quotas.
-    #[error("this server has not found out who calls, which is its own fault")]
+    #[error("this server did not identify the caller, which is its own fault")]
     CallerUnknown,
 }
 

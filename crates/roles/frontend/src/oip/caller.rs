@@ -37,7 +37,8 @@ impl Shown<'_> {
         }
         let origin = origin.to_str().unwrap_or_default();
         let host = self.headers.get(HOST).and_then(|host| host.to_str().ok());
-        // A page that came in plaintext may be anybody's: of the one whose name leads here by now, unless it has none.
+        // A page that came in plaintext may be of any origin whose name resolves to this host by now, unless it has
+        // none.
         let own = origin.split_once("://").is_some_and(|(scheme, from)| {
             host.is_some_and(|host| host.eq_ignore_ascii_case(from))
                 && (scheme == "https" || (self.certificate.is_empty() && is_unnamed_host(from.as_bytes())))
@@ -85,7 +86,7 @@ pub(crate) fn is_local(extensions: &Extensions, headers: &HeaderMap) -> bool {
         && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
 }
 
-/// A caller that is known, or any caller where everybody is served; with the token that it shows.
+/// A known caller, or an anonymous one where every caller is served; with the token that it shows.
 #[derive(Clone, Debug)]
 pub struct Caller {
     known: Option<Known>,
@@ -102,7 +103,7 @@ impl PartialEq for Caller {
 impl Eq for Caller {}
 
 impl Caller {
-    /// A caller where everybody is served.
+    /// An anonymous caller, where every caller is served.
     #[must_use]
     pub const fn anonymous() -> Self {
         Self { known: None, credential: Credential::NONE, is_local: false }
@@ -134,7 +135,7 @@ impl Caller {
         self.is_local
     }
 
-    /// By what it is known; none where everybody is served.
+    /// By what it is known; none if it is anonymous.
     pub(crate) fn known_by(&self) -> Option<&KnownBy> {
         self.known.as_ref().map(|known| &known.by)
     }
@@ -142,19 +143,19 @@ impl Caller {
     /// Who calls, as the check of callers has written it into a request.
     ///
     /// # Errors
-    /// If no door did: such a call is not taken for anybody's.
+    /// If the caller was not checked: such a call is not taken for an anonymous one.
     pub(crate) fn of(extensions: &Extensions) -> Result<Self, AccessError> {
         extensions.get::<Self>().cloned().ok_or(AccessError::CallerUnknown)
     }
 
-    /// The tenant's name; empty where everybody is served.
+    /// The tenant's name; empty if it is anonymous.
     #[must_use]
     pub fn name(&self) -> &str {
         self.known.as_ref().map_or("", |known| &known.tenant.config.name)
     }
 
-    /// Whether it has one of these rights. Where everybody is served everybody has them all but `repository`, for which
-    /// there is a token.
+    /// Whether it has one of these rights. An anonymous caller has them all but `repository`, for which there is a
+    /// token.
     ///
     /// # Errors
     /// If not.

@@ -24,7 +24,7 @@
 //! of the system, [`ModelInfo::loaded_as`].
 //!
 //! **Callers.** Every call but for health is made by a [`Caller`], found by the key or the certificate that it shows
-//! before its body is read. Where there are no tenants, everybody is served.
+//! before its body is read. Where there are no tenants, every caller is served.
 //!
 //! **Repository.** Loading and unloading, and why a model cannot be served, is for tenants with that right; where there
 //! are no tenants, for those who show the [`Credential`] of the repository.

@@ -79,7 +79,7 @@ impl Drop for Memory {
     }
 }
 
-/// A payload that is counted as long as somebody has any of it.
+/// A payload that is counted as long as any part of it is referenced.
 struct Counted {
     payload: Vec<u8>,
     _memory: Arc<Memory>,

@@ -205,7 +205,7 @@ impl RepositoryService {
         };
         let Some(Loader { control, .. }) = &access.loader else {
             return Err(RepositoryError::Unsupported(format!(
-                "this frontend lists its repository only (nobody may load: see frontend.repository); {advice}"
+                "this frontend lists its repository only (loading is disabled: see frontend.repository); {advice}"
             )));
         };
         if !self.knows(caller) {

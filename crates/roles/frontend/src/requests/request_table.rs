@@ -223,7 +223,7 @@ impl RequestTable {
     }
 
     /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
-    /// is there before anybody hears. False if it has its outcome.
+    /// is there before any process is told. False if it has its outcome.
     pub(crate) fn end_withholding(
         &self,
         sequence: u64,
@@ -270,7 +270,7 @@ impl RequestTable {
     }
 
     /// The lead under `token` has panicked. Ends those of its requests that were with another one before which did:
-    /// each time around would cost everybody else in the sub-cluster a hand-over. Returns how many.
+    /// each time around would cost all others in the sub-cluster a hand-over. Returns how many.
     pub(crate) fn panicked(&self, subcluster: SubclusterId, token: Token) -> usize {
         let mut blamed = Vec::new();
         for shard in &self.shards {

@@ -74,7 +74,7 @@ pub(crate) trait Host {
     fn gpu_lost(&mut self, now: Time, gpu: u32, seal: SealNumber);
 }
 
-/// What a worker has to deliver, and to whom.
+/// What a worker has to deliver, and its receivers.
 pub(crate) struct Delivery {
     inbox: Arc<Inbox<ModelMessage>>,
     /// All linked backends are cordoned or draining.

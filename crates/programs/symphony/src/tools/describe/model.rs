@@ -65,7 +65,7 @@ pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, Strin
 fn facts_of(view: &View, id: ModelId, model: &ModelView, is_one_of_many: bool) -> Vec<(&'static str, String)> {
     let spec = &model.spec;
     let home = view.subclusters.get(&model.subcluster);
-    let leader = home.and_then(|home| home.leader).map_or_else(|| "nobody".to_owned(), |(node, _)| node.to_string());
+    let leader = home.and_then(|home| home.leader).map_or_else(|| "none".to_owned(), |(node, _)| node.to_string());
     let subcluster = subcluster_name(view, model.subcluster);
     let place = format!("on {subcluster} ({}), led by {leader}", model.subcluster);
     let kinds = spec.profiles.iter().map(|(kind, profile)| {

@@ -40,7 +40,7 @@ pub struct GrpcServer<S: InferenceService> {
     inference: Inference<S>,
     /// The same, if their messages come compressed.
     packed: Inference<S>,
-    /// The calls that everybody may make.
+    /// The calls that every caller may make.
     open: Inference<S>,
     /// All other ones.
     plain: Inference<S>,
