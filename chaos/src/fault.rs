@@ -1,4 +1,4 @@
-//! Faults as scenarios write them down, and who they strike.
+//! Faults as scenarios write them down, and their targets.
 
 mod burners;
 mod held_thread;
@@ -47,8 +47,7 @@ pub(crate) enum FaultSpec {
     /// A replica is killed, its disk is emptied, and it is started again; it has to end by itself, and a new one takes
     /// its place.
     Wipe(OnProcess),
-    /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the
-    /// end.
+    /// An operator moves models and backends between sub-clusters all the time, and home again at the end.
     Moves(Moving),
 }
 

@@ -27,9 +27,9 @@ pub enum LinkKind {
     Link,
     /// A link with mutual TLS.
     SecuredLink,
-    /// A link with mutual TLS that goes on through shared memory; who has nothing to read sleeps.
+    /// A link with mutual TLS that goes on through shared memory; an end with nothing to read sleeps.
     SharedLink,
-    /// As `SharedLink`; who has nothing to read looks again and again for 10 ms.
+    /// As `SharedLink`, but an end with nothing to read polls for 10 ms.
     SpinningLink,
     /// A link with mutual TLS that goes on over RDMA.
     RdmaLink,

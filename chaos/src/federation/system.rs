@@ -233,7 +233,7 @@ impl Federation {
         }
     }
 
-    /// Strikes all processes of a cluster; who they are.
+    /// Strikes all processes of a cluster, and returns them.
     pub(super) fn strike_cluster(&mut self, group: usize, how: How) -> Result<Vec<Process>> {
         let (_, cluster) = &mut self.clusters[group];
         let all = cluster.running();
@@ -297,8 +297,7 @@ async fn wait_ended(own: FederationProcess, child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The clusters as somebody reaches them who has a certificate in each; frontends have a port for the data of each,
-/// too.
+/// The clusters as a process with a certificate in each reaches them; frontends also have a data port for each.
 fn seen_by(
     clusters: &[(String, Cluster)],
     role: Role,

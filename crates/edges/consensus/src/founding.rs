@@ -26,7 +26,8 @@ const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Pause between two rounds of questions.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(25);
 
-/// How long an answer may take: a view can be large, and who speaks for a quorum may have to ask the leader first.
+/// How long an answer may take: a view can be large, and a replica that answers for a quorum may have to ask the leader
+/// first.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a replica with an empty disk asks another one.

@@ -49,7 +49,7 @@ impl ClusterLevel {
         self.known().unwrap_or_default().min(self.0.newest)
     }
 
-    /// The cluster is at that level, or above it: who tells may lag.
+    /// The cluster is at that level, or above it: what reports it may lag.
     pub fn update(&self, level: Level) {
         self.0.known.send_if_modified(|told| {
             let is_news = Some(level) > *told;

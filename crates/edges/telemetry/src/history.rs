@@ -408,7 +408,7 @@ fn keep_newest(newest: &mut Vec<Kept>, kept: Kept) {
 #[derive(Clone, Debug)]
 pub struct History {
     began_unix_ms: u64,
-    /// Slots are shared with those who read them, so that a copy is made quickly.
+    /// Slots are shared with their readers, so that a copy is made quickly.
     models: BTreeMap<String, VecDeque<Arc<Slot>>>,
     left_out: u64,
     /// The slot in which it was last looked for models without requests.

@@ -2,7 +2,7 @@
 //! through shared memory if both ends want that and are on one host, otherwise over RDMA if both have it.
 //!
 //! ```text
-//! who dialled   ── Ask ──▶            ◀── Offer ──   who accepted
+//! dialling end  ── Ask ──▶            ◀── Offer ──   accepting end
 //!               takes memory up over the host's socket, or else
 //!               ── Join ──▶           ◀── Joined ──
 //!               finds out that the other end is there, and then

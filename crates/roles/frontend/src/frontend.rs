@@ -252,8 +252,8 @@ impl Frontend {
         in_time.is_ok()
     }
 
-    /// Waits until a cluster has forgotten this boot of the frontend, and returns who it was there: no backend finds it
-    /// any more.
+    /// Waits until a cluster has forgotten this boot of the frontend, and returns its id there: no backend finds it any
+    /// more.
     pub async fn forgotten(&self) -> FrontendId {
         let mut forgotten = self.inner.forgotten.clone();
         match forgotten.wait_for(Option::is_some).await.map(|id| *id) {

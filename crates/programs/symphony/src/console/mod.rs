@@ -43,7 +43,7 @@ const LEADER_WITHIN: Duration = Duration::from_secs(2);
 const REPLICA_WITHIN: Duration = Duration::from_secs(1);
 /// How long a leader has to tell of a request or of its last batches: people wait for it.
 const BATCHES_WITHIN: Duration = Duration::from_secs(2);
-/// How long everything may take, the wait for others who ask the same included; the page waits a little longer.
+/// How long everything may take, the wait for the same question of others included; the page waits a little longer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
 /// How long gathering may take: what came by then is the answer, and a moment is left to make it.
 const GATHERED_WITHIN: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ struct Inner {
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
     /// None if this process is no frontend.
     own: Option<Arc<OwnRequests>>,
-    /// The last snapshot: those who ask different things within a second share it.
+    /// The last snapshot: different questions within a second share it.
     newest_snapshot: tokio::sync::Mutex<Option<(Instant, Snapshot)>>,
     window: Mutex<(Option<Duration>, Window)>,
     /// Frontends that did not answer the last question.

@@ -74,7 +74,7 @@ mod tests {
         };
         assert_eq!(rates(NOW_MS + 12_500), [2.0, 2.0]);
         assert_eq!(rates(NOW_MS + 11_900), [2.0], "it has just begun");
-        // The clocks of those who counted are ahead.
+        // The clocks of the processes that counted are ahead.
         assert_eq!(rates(NOW_MS + 9_000), [8.0 / 3.0]);
     }
 }

@@ -216,7 +216,7 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_answer_does_not_pass_for_stopped() {
         let mut cluster = config().cluster;
-        // The system refuses to dial a broadcast address, which says nothing of who listens.
+        // The system refuses to dial a broadcast address, which says nothing about listeners.
         cluster.scheduler[0].control = "255.255.255.255:7001".parse().unwrap();
         let silent = check_none_runs(&cluster, &ClusterState::default()).await.unwrap();
         assert_eq!(silent, ["n1 (255.255.255.255:7001)"]);

@@ -125,7 +125,7 @@ impl Caller {
         self.credential.token()
     }
 
-    /// The same caller, who is a process of this host or not, as far as its connection tells.
+    /// The same caller, as a process of this host or of another, as far as its connection tells.
     pub(crate) fn with_locality(self, is_local: bool) -> Self {
         Self { is_local, ..self }
     }

@@ -27,7 +27,7 @@
 //! before its body is read. Where there are no tenants, every caller is served.
 //!
 //! **Repository.** Loading and unloading, and why a model cannot be served, is for tenants with that right; where there
-//! are no tenants, for those who show the [`Credential`] of the repository.
+//! are no tenants, for callers that show the [`Credential`] of the repository.
 //!
 //! **Shared memory.** Where the configuration allows it, clients of this host may register shared memory of theirs, and
 //! have tensors read from it and written to it: Triton's extension `system_shared_memory`.

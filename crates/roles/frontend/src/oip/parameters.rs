@@ -21,7 +21,7 @@ pub const SLO_HEADER: &str = "x-slo-ms";
 pub(crate) const REASON: &str = "symphony_reason";
 /// Says in an error of a stream after how many milliseconds the same request may succeed, if it may.
 pub(crate) const RETRY_AFTER: &str = "symphony_retry_after_ms";
-/// Classes of one item that may be asked for: who wants more than a catalogue has wants the elements.
+/// Classes of one item that may be asked for: a client that wants more than a catalogue has should take the elements.
 const CLASSES_MAX: u32 = 1024;
 
 const BINARY_DATA_OUTPUT: &str = "binary_data_output";

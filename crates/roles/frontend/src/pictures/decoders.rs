@@ -64,7 +64,7 @@ impl Counts {
     }
 }
 
-/// Memory for what the pictures of one request become, until all who may have them are gone: also a READ's answer that
+/// Memory for what the pictures of one request become, until nothing can hold them any more: also a READ's answer that
 /// waits for a slow backend, when the request has long had its outcome.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -133,7 +133,7 @@ impl Decoders {
         }
     }
 
-    /// Memory for tensors of so many bytes, until all who have it are gone.
+    /// Memory for tensors of so many bytes, until nothing holds it any more.
     ///
     /// # Errors
     /// If others have as much as there may be.

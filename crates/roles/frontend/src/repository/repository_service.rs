@@ -123,7 +123,7 @@ impl RepositoryService {
         })
     }
 
-    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who
+    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for callers that
     /// may load.
     pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], caller: &Caller) {
         if self.knows(caller) {
@@ -136,7 +136,7 @@ impl RepositoryService {
         }
     }
 
-    /// Whether the caller has the right to load, or shows the token of those who may.
+    /// Whether the caller has the right to load, or shows the token for it.
     fn knows(&self, caller: &Caller) -> bool {
         if caller.may_load() {
             return true;
@@ -477,7 +477,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("broken")).unwrap();
         let secret = dir.path().join("token");
         std::fs::write(&secret, TOKEN).unwrap();
-        // Somebody who may write into the repository only, and wants to read what the frontend can.
+        // An attacker who may write into the repository only, and wants to read what the frontend can.
         let config = "backend: 'emulated' max_batch_size: 8 parameters { key: 'slo_ms' value { string_value: '50' } }";
         for (name, file, config) in [("thief", "profile.toml", Some(config)), ("thief2", "config.pbtxt", None)] {
             std::fs::create_dir_all(dir.path().join(name).join("1")).unwrap();
