@@ -4,7 +4,7 @@
 //! caller chooses both above everything that the former group can have reached, so the usual rules of Raft hold for the
 //! new one: empty replicas vote for it and get its snapshot, and whatever is left of the former group has the shorter
 //! log and the older vote. It has to be elected before its log grows: until then it is
-//! [as new](crate::founding::Past) as an empty disk.
+//! [as new](crate::founding::PeerState) as an empty disk.
 
 use std::io;
 

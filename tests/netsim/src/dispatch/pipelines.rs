@@ -75,7 +75,7 @@ impl Pipelines {
         let (plan, deadline) = (Arc::clone(&self.plan), Time::ZERO + Nanos::from(DEADLINE));
         let (mut check, mut actions) = (RunCheck::new(Arc::clone(&plan), deadline), Vec::new());
         let run = PipelineRun::begin(plan, Time::ZERO, deadline, &mut actions);
-        heed(check.began(&actions));
+        report_violation(check.began(&actions));
         self.begun += 1;
         let in_peace = *self.cluster.peace.borrow();
         self.cluster.ledger.borrow_mut().asked += 1;
@@ -103,7 +103,7 @@ impl Pipelines {
         }
         let (now, mut actions) = (Time::ZERO + Nanos::from(hosted.began.elapsed()), Vec::new());
         let is_taken = hosted.run.step(now, event, &mut actions);
-        heed(hosted.check.stepped(&event, is_taken, &actions));
+        report_violation(hosted.check.stepped(&event, is_taken, &actions));
         self.act(number, &actions, table);
     }
 
@@ -149,7 +149,7 @@ impl Pipelines {
 }
 
 /// Counts what was found; the judge looks at the counts.
-fn heed(judged: Result<(), Violation>) {
+fn report_violation(judged: Result<(), Violation>) {
     if let Err(Violation { invariant, detail }) = judged {
         symphony_telemetry::violated(invariant, detail);
     }

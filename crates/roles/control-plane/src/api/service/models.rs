@@ -5,7 +5,7 @@ use symphony_protocol::control as pb;
 use symphony_types::{BackendId, Level, Member};
 use tonic::{Request, Response, Status};
 
-use super::{ControlService, surprised};
+use super::{ControlService, unexpected_reply};
 use crate::api::convert;
 
 /// Loads a model; warns of an SLO that is too short for it.

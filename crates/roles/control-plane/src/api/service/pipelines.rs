@@ -8,7 +8,7 @@ use symphony_protocol::control as pb;
 use symphony_types::{FrontendId, Level, Member};
 use tonic::{Request, Response, Status};
 
-use super::{ControlService, surprised};
+use super::{ControlService, unexpected_reply};
 use crate::api::convert;
 use crate::planning::{LearntProfiles, MeasuredPipeline, Question};
 
