@@ -15,7 +15,7 @@ import os
 import measured
 from cluster import Cluster, cores
 
-# What a plan needs to reach the backend comes before its start; these are the largest that cost nobody his deadline here.
+# What a plan needs to reach the backend comes before its start; these are the largest at which no request here misses its deadline.
 DELAYS = ["control_us=100", "data_us_per_item=1", "reply_us=1000", "guard_us=200"]
 SETTINGS = [f"scheduler.delays.{delay}" for delay in DELAYS]
 SERVICE_MS, BATCH_MAX, SLO_MS = 0.001, 256, 100

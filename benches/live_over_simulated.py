@@ -39,7 +39,7 @@ POLICY = "auto"
 MODEL_POLICIES = (POLICY, "symphony", "eager", "timeout", "clipper")
 # Of those, what performance.md has a row for, and the least share of the simulated goodput that is aimed for.
 SUBCLUSTER_POLICIES, SUBCLUSTER_AIM = ("clockwork", "nexus", "shepherd", "edf"), 0.95
-# Scenario, and by how much its time is stretched unless somebody says it: to about a thousand requests per second.
+# Scenario, and by how much its time is stretched unless it is given: to about a thousand requests per second.
 CASES = {"table4": ("table4-resnet50.toml", 5), "zoo": ("zoo-1080ti-all.toml", 8)}
 SHARES = [0.5, 0.8, 0.95, 1.05]
 # The live goodput is found to within this share of the simulated one.

@@ -279,7 +279,7 @@ class Hops:
         wanted = share * counts[-1][1]
         for at_most, count in counts:
             if count >= wanted and count > below:
-                # Beyond the last bound nobody knows by how much.
+                # Beyond the last bound it is not known by how much.
                 return 1e3 * (up_to if math.isinf(at_most) else up_to + (at_most - up_to) * (wanted - below) / (count - below))
             up_to, below = at_most, count
         return 1e3 * up_to

@@ -7,7 +7,7 @@ Every overlay is rendered by `kubectl kustomize` (or kustomize). Its objects mus
 kinds of KEDA and cert-manager are not there and are counted). Then each pod's environment is put together as Kubernetes would, and the
 program says whether it takes the configuration (`--dump-config`): ports, probes, services and network policies must be those that it
 would listen on, and the certificates of its name must be mounted: those that certificates.sh makes when it is run, or that cert-manager's
-objects ask for. Frontends must know whom they serve. Images must be named by the overlay, with a tag.
+objects ask for. Frontends must say who may call. Images must be named by the overlay, with a tag.
 
 Where helm is (deploy/setup/helm.sh), the chart is checked in the same way with each overlay's values.yaml, linted, and must give the
 overlay's objects. Exit status: 0 well, 1 not, 2 something is missing.
@@ -197,7 +197,7 @@ class Overlay:
                 return
             secret, file = files[path.name]
             if secret and file not in self.held(secret):
-                self.say(pod, f"nobody puts {file} into the secret {secret}")
+                self.say(pod, f"nothing puts {file} into the secret {secret}")
         if "csi" in volume:
             found = volume["csi"]["volumeAttributes"]["csi.cert-manager.io/uri-sans"].replace("${POD_NAME}", pod)
         else:
@@ -233,7 +233,7 @@ class Overlay:
         # The cluster tells tools a frontend's metrics address, and schedulers and frontends the others'.
         for key in {"frontend": ["metrics", "data"], "backend": ["exec"]}.get(role, []):
             if not own[key].startswith(f"{POD_IP}:"):
-                self.say(pod, f"{role}.{key} is {own[key]}, by which nobody reaches it")
+                self.say(pod, f"{role}.{key} is {own[key]}, by which no process reaches it")
         labels = of["spec"]["template"]["metadata"]["labels"]
         policies = [p for p in self.of("NetworkPolicy") if p["spec"]["podSelector"]["matchLabels"].items() <= labels.items()]
         allowed = {port["port"] for p in policies for rule in p["spec"]["ingress"] for port in rule["ports"]}
@@ -279,7 +279,7 @@ class Overlay:
             refs = {ref["parameter"]: (ref["name"], ref["key"]) for ref in authentication["spec"]["secretTargetRef"]}
             for secret, key in refs.values():
                 if key not in self.held(secret):
-                    self.say("TriggerAuthentication", f"nobody puts {key} into the secret {secret}")
+                    self.say("TriggerAuthentication", f"nothing puts {key} into the secret {secret}")
             uri = self.shown(*refs["tlsClientCert"])
             if not uri or not uri.startswith("spiffe://symphony/viewer/"):
                 self.say("TriggerAuthentication", f"KEDA shows {uri}; expected a viewer's certificate")

@@ -10,8 +10,8 @@ bounded 120 peers --test-threads 1 --nocapture
 bounded 240 contract --test-threads 1 rdma::
 bounded 240 links --test-threads 1 rdma:: rdma_once_in_use::
 bounded 240 links --test-threads 1 --nocapture processes::
-# The cluster's program is looked for beside the folder of whoever starts it. Each role is another user, for processes of one user share memory
-# on one host; what a user may do here is to read everybody's files and to keep memory locked, as an operator would have allowed it.
+# The cluster's program is looked for beside the folder of its caller. Each role is another user, for processes of one user share memory
+# on one host; what a user may do here is to read every user's files and to keep memory locked, as an operator would have allowed it.
 cat >/usr/symphony <<'END'
 #!/bin/sh
 case $1 in

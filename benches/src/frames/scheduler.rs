@@ -132,7 +132,7 @@ pub fn serve(way: LinkKind, pki: &Path, listening: impl FnOnce(std::net::SocketA
 }
 
 async fn serve_link(mut incoming: Incoming) -> Result<Served> {
-    let connection = incoming.next().await.context("nobody came")?;
+    let connection = incoming.next().await.context("no connection came")?;
     let (sender, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
     let mut meter = Meter::new()?;
     let mut acknowledged = 0;

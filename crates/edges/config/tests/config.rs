@@ -273,7 +273,7 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         ),
         (
             &["frontend.rest=10.0.0.1:8000"],
-            "frontend.rest: 10.0.0.1:8000 is not a loopback address, and without frontend.tenants it serves everybody; give the file",
+            "frontend.rest: 10.0.0.1:8000 is not a loopback address, and without frontend.tenants it serves every client; give the file",
         ),
         (&["frontend.metrics=0.0.0.0:8002"], "frontend.metrics: 0.0.0.0:8002 is not a loopback address, and without"),
         (&["frontend.tls.cert=a.pem"], "frontend.tls.key: must be given with frontend.tls.cert"),

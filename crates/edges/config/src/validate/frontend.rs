@@ -80,8 +80,8 @@ impl Check {
                 self.say(
                     key,
                     format!(
-                        "{address} is not a loopback address, and without frontend.tenants it serves everybody; give the file of \
-                         tenants (`symphony keys make`), use loopback, or say security.insecure_public (--insecure-public)"
+                        "{address} is not a loopback address, and without frontend.tenants it serves every client; give the file \
+                         of tenants (`symphony keys make`), use loopback, or say security.insecure_public (--insecure-public)"
                     ),
                 );
             }

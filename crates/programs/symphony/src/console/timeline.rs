@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn leaders_that_are_up_are_asked_about_their_models() {
         let view = scene::view();
-        // Nobody leads the sub-cluster of the other model.
+        // The sub-cluster of the other model has no leader.
         assert_eq!(asked(&view), [("n:1".to_owned(), vec![ModelId::new(1)])].into());
         assert_eq!((batches_of_each(0), batches_of_each(4), batches_of_each(96)), (512, 384, 16));
     }

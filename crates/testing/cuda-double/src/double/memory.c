@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-/* New memory holds this, not zeros: nobody may rely on what was not written. */
+/* New memory holds this, not zeros: no reader may rely on what was not written. */
 #define UNWRITTEN 0xa5
 
 struct piece {
@@ -20,7 +20,7 @@ struct piece {
 };
 
 static struct piece *pieces;
-/* Bytes of the device that are taken; and of those given back in a stream's order, which the driver keeps until somebody waits. */
+/* Bytes of the device that are taken; and of those given back in a stream's order, which the driver keeps until it is waited for. */
 static uint64_t taken, parked;
 
 uint64_t memory_total(void)

@@ -1,8 +1,8 @@
 /* Streams: queues with a thread each, that do what is queued as late as the device would have done it.
  *
  * The device's time is reckoned, not measured: an operation begins when the one before it in its stream is done, and what it waits
- * for has come; its effect is there when its time is over, all at once. So whoever reads too early reads what was there before, and
- * whoever writes too early spoils what is still to be read. */
+ * for has come; its effect is there when its time is over, all at once. So a read that is too early reads what was there before, and
+ * a write that is too early spoils what is still to be read. */
 
 #define _GNU_SOURCE
 #include "double.h"
