@@ -34,10 +34,6 @@ use crate::views::Views;
 pub async fn run_federation(scenario: &FederationScenario, plan: &RunPlan) -> Result<Report> {
     let mut scenario = scenario.clone();
     plan.relax(&mut scenario.promise, &mut scenario.load);
-    if plan.times == Times::Reported {
-        // Inputs travel by TCP here, and may be late. All other failures outside of a lost cluster are findings anyhow.
-        scenario.promise.failed_max = None;
-    }
     in_workspace(&scenario.name, plan, async |workspace| Box::pin(run_in(&scenario, plan, workspace)).await).await
 }
 
@@ -159,6 +155,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         seed: plan.seed,
         timing,
         noise,
+        times: plan.times,
         network: "direct",
         rounds: &ran,
         load: &load,
@@ -189,11 +186,6 @@ fn executed_twice(executions: &Executions, accepted: u64) -> Option<String> {
         .then(|| format!("F1: {names} requests were executed in all clusters, of {accepted} that were accepted"))
 }
 
-/// What a machine without time to spare causes by itself: inputs travel by TCP and are not at the backend in time, and
-/// a replica that does not get to run is taken for dead, so that requests are handed over.
-const OF_A_BUSY_MACHINE: [FailReason; 4] =
-    [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
-
 /// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are
 /// not judged, failures that a busy machine causes are not, either; those that a move would cause always are.
 fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &[String], times: Times) -> Vec<String> {
@@ -208,7 +200,7 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
     let mut findings = Vec::new();
     for one in observations {
         match one.fate {
-            Fate::Failed(Some(reason)) if times == Times::Reported && OF_A_BUSY_MACHINE.contains(&reason) => {}
+            Fate::Failed(Some(reason)) if times.excuse(reason) => {}
             Fate::Failed(Some(reason)) if !lost(one) => by_reason.entry(reason.label()).or_default().push(one),
             Fate::Failed(None) if findings.is_empty() => {
                 findings.push("I3: a request failed for what no process gives as a reason".to_owned());
@@ -238,6 +230,7 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::OF_A_BUSY_MACHINE;
 
     #[test]
     fn more_executed_names_than_requests_are_found() {
