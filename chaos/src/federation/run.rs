@@ -129,6 +129,10 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         fullest = fullest.max(seen.fullest_permille);
     }
     findings.extend(plans.seen().findings.iter().cloned());
+    if plan.times == Times::Judged {
+        let watch = Duration::from_millis(scenario.round.watch_ms);
+        findings.extend(lost_without_a_fault(&plans.seen().lost, &ran, watch));
+    }
     let invariant_violations = violations(federation.pages().into_iter()).await;
     let journals: Vec<Vec<_>> =
         federation.clusters.iter().map(|(_, cluster)| cluster.journals.values().cloned().collect()).collect();
@@ -186,6 +190,22 @@ fn executed_twice(executions: &Executions, accepted: u64) -> Option<String> {
         .then(|| format!("F1: {names} requests were executed in all clusters, of {accepted} that were accepted"))
 }
 
+/// Only a cluster that a fault has struck counts as lost, whatever becomes of the group above. Judged where times are:
+/// a busy machine may keep any cluster from answering for that long.
+fn lost_without_a_fault(lost: &[(Instant, String)], rounds: &[RoundRun], watch: Duration) -> Vec<String> {
+    let of_round = |round: &RoundRun| {
+        let until = round.whole_at.unwrap_or(round.healed_at).max(round.struck_at + watch);
+        let within = lost.iter().filter(|(at, _)| (round.struck_at..=until).contains(at));
+        let others = within.filter(|(_, name)| !round.struck_names.contains(name));
+        let words = others.map(|(at, name)| {
+            let after = at.saturating_duration_since(round.struck_at).as_millis();
+            format!("I8: {name} counted as lost {after} ms after round {} began, and no fault struck it", round.number)
+        });
+        words.collect::<Vec<_>>()
+    };
+    rounds.iter().flat_map(of_round).collect()
+}
+
 /// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are
 /// not judged, failures that a busy machine causes are not, either; those that a move would cause always are.
 fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &[String], times: Times) -> Vec<String> {
@@ -239,6 +259,23 @@ mod tests {
         assert_eq!(executed_twice(&of(12, 2), 10), None, "again in the same cluster, under the same name");
         assert!(executed_twice(&of(12, 1), 10).is_some_and(|why| why.starts_with("F1: 11")));
         assert_eq!(executed_twice(&Executions { missing: 1, ..of(12, 1) }, 10), None, "nothing is proved then");
+    }
+
+    #[test]
+    fn a_cluster_that_counts_as_lost_without_a_fault_is_found_as_long_as_the_round_is_watched() {
+        let (zero, ms) = (Instant::now(), Duration::from_millis(1));
+        let round = RoundRun {
+            struck_names: vec!["a".into()],
+            healed_at: zero + 200 * ms,
+            whole_at: Some(zero + 300 * ms),
+            ..RoundRun::new(1, zero + 100 * ms)
+        };
+        let found = |name: &str, at: u32, watch: u32| {
+            let lost = [(zero + at * ms, name.to_owned())];
+            lost_without_a_fault(&lost, std::slice::from_ref(&round), watch * ms).len()
+        };
+        assert_eq!([found("a", 150, 0), found("b", 150, 0), found("b", 300, 0)], [0, 1, 1]);
+        assert_eq!([found("b", 90, 0), found("b", 301, 0), found("b", 301, 300)], [0, 0, 1]);
     }
 
     #[test]

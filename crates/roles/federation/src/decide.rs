@@ -143,20 +143,18 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
         Some(Step::Propose(Command::GiveUp { model: name.clone(), since, reason }))
     };
     let age = (seen.age)(name, since);
-    let viewed = seen.view(state, &moving.to);
-    let copy = viewed.map(|(view, ago)| (copy_in(view, &model.spec), view, ago));
-    if age >= LOADS_WITHIN {
-        let why = match &copy {
-            Some((Copy::NoGpu(why), ..)) => format!(": {why}"),
-            _ => String::new(),
-        };
-        return give_up(format!("{} has not loaded it within {} s{why}", moving.to, LOADS_WITHIN.as_secs()));
-    }
-    let (copy, view, ago) = copy?;
-    match copy {
+    let is_late = age >= LOADS_WITHIN;
+    let too_late =
+        |why: &str| give_up(format!("{} has not loaded it within {} s{why}", moving.to, LOADS_WITHIN.as_secs()));
+    // Without a view the target is about to be polled or to count as lost, which ends the move.
+    let (view, ago) = seen.view(state, &moving.to)?;
+    match copy_in(view, &model.spec) {
         // Seen before the move began: possibly an earlier copy that is gone by now.
         Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
+        // However late: a leader that was paused, or had no quorum, could not say so before.
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
+        Copy::NoGpu(why) if is_late => too_late(&format!(": {why}")),
+        Copy::Loading | Copy::None if is_late => too_late(""),
         Copy::Loading | Copy::NoGpu(_) => None,
         Copy::Failed(reason) => give_up(format!("{} cannot load it: {reason}", moving.to)),
         Copy::Foreign => give_up(format!("{} has another model of that name", moving.to)),
@@ -292,12 +290,17 @@ mod tests {
         let says_so =
             |step: &Step| matches!(step, Step::Propose(Command::GiveUp { reason, .. }) if reason.ends_with(why));
         assert!(late.iter().any(says_so), "{late:?}");
+        let view = scene.polls.get_mut("b").unwrap().view.take();
+        assert_eq!(all(&scene, LOADS_WITHIN), [], "a leader that was paused has to poll b first");
+        scene.polls.get_mut("b").unwrap().view = view;
         scene.backends_up("b", true);
         scene.copy("m", "b", Some(Ok(())));
         scene.silent("b", LATE / 2);
         assert_eq!(all(&scene, LATE / 4), [], "that was before the move");
         scene.silent("b", Duration::ZERO);
-        assert_eq!(all(&scene, LATE), [Step::Propose(Command::Loaded { model: "m".into(), since })]);
+        let loaded = [Step::Propose(Command::Loaded { model: "m".into(), since })];
+        assert_eq!(all(&scene, LATE), loaded);
+        assert_eq!(all(&scene, LOADS_WITHIN), loaded, "a leader without a quorum could not say so before");
         scene.done(&Command::Loaded { model: "m".into(), since });
 
         assert_eq!(all(&scene, SERVES_ON), [], "the old home serves what came before");

@@ -445,7 +445,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Clus
                 let (spec, operation_id) = (Some(pb::ModelSpec::from(&spec)), operation_id.clone());
                 async move { client.load_model(pb::LoadModelRequest { spec, operation_id }).await }
             };
-            match cluster.control.call(CALL_WITHIN, call).await {
+            match cluster.control.call_for(CALL_WITHIN, cluster.each_within(CALL_WITHIN), call).await {
                 Ok(_) => true,
                 // Only another plan helps: the cluster will refuse the same request again.
                 Err(ControlError::Refused(status)) => {
@@ -464,7 +464,7 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Clus
                 let request = pb::UnloadModelRequest { name: model.clone(), operation_id: operation_id.clone() };
                 async move { client.unload_model(request).await }
             };
-            match cluster.control.call(CALL_WITHIN, call).await {
+            match cluster.control.call_for(CALL_WITHIN, cluster.each_within(CALL_WITHIN), call).await {
                 Ok(_) => {
                     let cluster = cluster.name.clone();
                     context.propose(Command::CopyGone { model, cluster, since }).await;

@@ -377,6 +377,37 @@ fn the_loss_of_the_top_level_stops_nothing_and_the_next_leader_goes_on() {
     }
 }
 
+#[test]
+fn a_cluster_that_dies_while_there_is_no_top_level_is_lost_to_the_next_leader_and_no_other_one_is() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, &["a", "b", "c"]);
+        (0..6).for_each(|model| world.scene.load(&format!("m{model}"), 10));
+        world.run_until("everything is served", HEALS_WITHIN, World::at_rest);
+        let standings = |world: &World| {
+            let clusters = world.scene.state.clusters().iter();
+            clusters.map(|(name, cluster)| (name.clone(), cluster.since)).collect::<BTreeMap<_, _>>()
+        };
+        let before = standings(&world);
+        world.leader = None;
+        world.sites.get_mut("a").unwrap().answers = false;
+        world.run(3 * UNREACHABLE);
+        let models = world.scene.state.models();
+        let in_a = |name: &str| models[name].home.as_ref().is_some_and(|home| home.cluster == "a");
+        assert!(models.keys().any(|name| in_a(name)));
+        assert!(models.keys().all(|name| in_a(name) || world.is_served(name)), "the others serve without a top level");
+        world.elect();
+        world.run(UNREACHABLE - LOOK_EVERY);
+        assert_eq!(standings(&world), before, "seed {seed}: a leader counts no silence from before it led");
+        world.run_until("what was in a is served elsewhere", HEALS_WITHIN, World::all_served);
+        assert!(!world.scene.state.is_reachable("a"));
+        // With all that it had: the next leader knows that it has to let go of it.
+        world.sites.get_mut("a").unwrap().answers = true;
+        world.run_until("it lets go of what has another home", HEALS_WITHIN, World::at_rest);
+        let after = standings(&world);
+        assert!(after["a"] > before["a"] && ["b", "c"].iter().all(|name| after[*name] == before[*name]), "{after:?}");
+    }
+}
+
 /// Leaders die, clusters fall silent and are destroyed, models are loaded, moved and unloaded; then all faults end.
 fn trouble(seed: u64) {
     let clusters = ["a", "b", "c"];
