@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_testkit::Workspace;
-use symphony_types::FailReason;
 
 use super::models::{is_loaded, models};
 use super::plans::Plans;
@@ -249,6 +248,8 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
 
 #[cfg(test)]
 mod tests {
+    use symphony_types::FailReason;
+
     use super::*;
     use crate::run::OF_A_BUSY_MACHINE;
 
