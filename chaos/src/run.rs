@@ -68,8 +68,8 @@ pub enum Times {
     Reported,
 }
 
-/// What a machine without time to spare causes by itself: inputs are not at the backend in time, and a replica that does
-/// not get to run is taken for dead, so that requests are handed over.
+/// What a machine without time to spare causes by itself: inputs are not at the backend in time, and a replica that
+/// does not get to run is taken for dead, so that requests are handed over.
 pub(crate) const OF_A_BUSY_MACHINE: [FailReason; 4] =
     [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
 
