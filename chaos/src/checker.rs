@@ -48,7 +48,7 @@ pub(crate) struct Evidence<'a> {
 /// So many of what was found are named.
 const NAMED_MAX: usize = 3;
 
-/// The first of them, to follow their count; nothing where nobody knows which they are.
+/// The first of them, to follow their count; nothing where they are unknown.
 fn named(all: &[String]) -> String {
     let first = all[..all.len().min(NAMED_MAX)].join("; ");
     match all.len() {

@@ -43,7 +43,7 @@ use crate::scenario::{ClusterShape, Links};
 /// How long processes may take to register, and models to load.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// How long one look at the cluster may take.
-const LOOK_WITHIN: Duration = Duration::from_millis(500);
+const VIEW_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked, while something is waited for, whether all processes live.
 const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// How long a process may take to stop.
@@ -156,7 +156,7 @@ impl Cluster {
     pub(crate) async fn until(&mut self, what: &str, condition: impl Fn(&View) -> Result<(), String>) -> Result<View> {
         let control = self.control.clone();
         let waited = wait_until_async(what, READY_WITHIN, || async {
-            let view = control.get(true, LOOK_WITHIN).await?;
+            let view = control.get(true, VIEW_WITHIN).await?;
             condition(&view).map_err(anyhow::Error::msg)?;
             Ok(view)
         });
@@ -174,7 +174,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until everybody is there.
+    /// Waits until all processes are there.
     pub(crate) async fn until_whole(&mut self, what: &str) -> Result<View> {
         let processes = self.processes.clone();
         self.until(what, move |view| whole(view, &processes)).await
@@ -288,7 +288,7 @@ impl Cluster {
         Ok(self.child(process)?.id())
     }
 
-    /// Whether it was started and not ended by anybody.
+    /// Whether it was started and has not been ended.
     pub(crate) fn runs(&self, process: Process) -> bool {
         self.running.contains_key(&process)
     }
@@ -317,7 +317,7 @@ impl Cluster {
         self.frontends.iter().map(|frontend| frontend.metrics.clone()).collect()
     }
 
-    /// A certificate of the cluster's authority for somebody who is no part of it.
+    /// A certificate of the cluster's authority for a process outside the cluster.
     pub(crate) fn issue(&self, role: Role, name: &str) -> Result<CredentialFiles> {
         self.joining.pki.issue(role, name)
     }
@@ -369,7 +369,7 @@ fn nodes_up(view: &View) -> usize {
     view.nodes.values().filter(|node| node.up && node.boot.is_some()).count()
 }
 
-/// Everybody registered, every sub-cluster with a leader and all others as standbys, every model held by somebody.
+/// All processes registered, every sub-cluster with a leader and all others as standbys, every model held by a backend.
 fn whole(view: &View, processes: &Processes) -> Result<(), String> {
     let (replicas, up) = (processes.replicas().count(), nodes_up(view));
     if up != replicas {

@@ -1,4 +1,4 @@
-//! Faults as scenarios write them down, and who they strike.
+//! Faults as scenarios write them down, and their targets.
 
 mod burners;
 mod held_thread;
@@ -11,9 +11,9 @@ use serde::Deserialize;
 
 pub(crate) use burners::Burners;
 use held_thread::HeldThread;
-pub(crate) use injector::{Injector, Strike, boot};
+pub(crate) use injector::{InjectedFault, Injector, boot};
 pub(crate) use mover::Mover;
-pub(crate) use target::{Peers, Who};
+pub(crate) use target::{FaultTarget, Peers};
 
 /// One fault. Times count from the beginning of the round's trouble.
 #[derive(Clone, Debug, Deserialize)]
@@ -47,8 +47,7 @@ pub(crate) enum FaultSpec {
     /// A replica is killed, its disk is emptied, and it is started again; it has to end by itself, and a new one takes
     /// its place.
     Wipe(OnProcess),
-    /// An operator moves what is served, and who serves it, between sub-clusters all the time, and home again at the
-    /// end.
+    /// An operator moves models and backends between sub-clusters all the time, and home again at the end.
     Moves(Moving),
 }
 
@@ -56,8 +55,8 @@ pub(crate) enum FaultSpec {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OnProcess {
-    /// Whom it strikes.
-    pub(crate) who: Who,
+    /// Its targets.
+    pub(crate) who: FaultTarget,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -85,8 +84,8 @@ pub(crate) enum Direction {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Isolation {
     /// Who is cut off.
-    pub(crate) who: Who,
-    /// From whom.
+    pub(crate) who: FaultTarget,
+    /// The processes that it is cut off from.
     pub(crate) from: Vec<Peers>,
     /// Which way.
     #[serde(default)]
@@ -121,8 +120,8 @@ pub(crate) struct LinkEffect {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LinkTrouble {
     /// Whose links.
-    pub(crate) who: Who,
-    /// To whom.
+    pub(crate) who: FaultTarget,
+    /// The processes at the other end.
     pub(crate) from: Vec<Peers>,
     /// What they do.
     pub(crate) effect: LinkEffect,
@@ -133,7 +132,7 @@ pub(crate) struct LinkTrouble {
     pub(crate) for_ms: u64,
 }
 
-/// Too little processor for everybody.
+/// Too little processor time for all processes.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Starvation {
@@ -163,7 +162,7 @@ pub(crate) enum DiskEffect {
 #[serde(deny_unknown_fields)]
 pub(crate) struct DiskTrouble {
     /// Whose; replicas only.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// What it does.
     pub(crate) effect: DiskEffect,
     /// What is left on one that becomes full.
@@ -181,7 +180,7 @@ pub(crate) struct DiskTrouble {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ClockTrouble {
     /// Whose; replicas only.
-    pub(crate) who: Who,
+    pub(crate) who: FaultTarget,
     /// The wall clock jumps by so much, and back at the end.
     #[serde(default)]
     pub(crate) jump_s: i64,
@@ -198,7 +197,7 @@ pub(crate) struct ClockTrouble {
 /// How a process is told to go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Farewell {
+pub(crate) enum StopMode {
     /// SIGTERM: it drains by itself.
     #[default]
     Told,
@@ -224,8 +223,8 @@ pub(crate) enum Change {
 pub(crate) struct MemberChange {
     /// What is asked for.
     pub(crate) change: Change,
-    /// Who goes, if anybody does; found out when it begins.
-    pub(crate) who: Who,
+    /// The replica that leaves, if any; chosen when it begins.
+    pub(crate) who: FaultTarget,
     /// When it begins: changes that overlap come one after the other.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -234,7 +233,7 @@ pub(crate) struct MemberChange {
 /// What moves between sub-clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Cargo {
+pub(crate) enum MovedKind {
     /// Models with load.
     Models,
     /// Backends, with their GPUs; the last one of a sub-cluster stays.
@@ -246,7 +245,7 @@ pub(crate) enum Cargo {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Moving {
     /// What moves.
-    pub(crate) what: Vec<Cargo>,
+    pub(crate) what: Vec<MovedKind>,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
@@ -259,10 +258,10 @@ pub(crate) struct Moving {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rolling {
     /// Kinds of processes, in this order.
-    pub(crate) who: Vec<Who>,
+    pub(crate) who: Vec<FaultTarget>,
     /// How each is told to go.
     #[serde(default)]
-    pub(crate) how: Farewell,
+    pub(crate) how: StopMode,
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,

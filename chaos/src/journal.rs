@@ -1,5 +1,5 @@
-//! What the backends' journals say: whom they obeyed, and what ran on each GPU when. Judged from the records alone,
-//! whatever the backend believes of itself.
+//! What the backends' journals say: which leaders they obeyed, and what ran on each GPU when. Judged from the records
+//! alone, whatever the backend believes of itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

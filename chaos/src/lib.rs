@@ -16,7 +16,9 @@ mod thousand;
 mod views;
 
 pub use federation::{FederationScenario, run_federation};
-pub use report::{AimReport, Attainment, Brief, Fault, FaultState, Ledger, Outcome, Report, RoundReport, Summary};
+pub use report::{
+    AimReport, Attainment, Fault, FaultState, Ledger, Outcome, Report, ReportSummary, RoundReport, Summary,
+};
 pub use run::{RunPlan, Times, run};
 pub use scenario::{Links, Scenario};
 pub use thousand::{LedBy, ProcessUsage, ThousandPlan, ThousandReport, play, run_thousand};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use symphony_chaos::{
-    Brief, FederationScenario, LedBy, Links, Outcome, Report, RunPlan, Scenario, ThousandPlan, Times, play, run,
-    run_federation, run_thousand,
+    FederationScenario, LedBy, Links, Outcome, Report, ReportSummary, RunPlan, Scenario, ThousandPlan, Times, play,
+    run, run_federation, run_thousand,
 };
 use symphony_config::Timing;
 use symphony_config::limits::NOISE_MAX;
@@ -50,7 +50,7 @@ struct ThousandArgs {
     /// Of them, those with load.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
     loaded: u32,
-    /// For so long it is looked at what everybody uses when nothing happens.
+    /// How long the idle usage of all processes is measured.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=600))]
     idle_secs: u64,
     /// Who leads before the kill.
@@ -77,7 +77,7 @@ struct ThousandArgs {
 enum Led {
     /// One replica leads all, which does not lead the control group: the others are cordoned while the backends come.
     One,
-    /// Whom the cluster chooses.
+    /// The leaders that the cluster chooses.
     Placement,
 }
 
@@ -94,7 +94,7 @@ struct RunArgs {
     /// Rounds of faults; each scenario's own number if not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=REPEAT_MAX))]
     repeat: Option<u32>,
-    /// Everything random comes from it: inputs, arrivals, whom the faults strike and when.
+    /// Everything random derives from it: inputs, arrivals, and the faults' targets and times.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Timing profile of the cluster, instead of the scenario's.
@@ -300,7 +300,7 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
                 let (name, _) = scenario.words();
                 eprintln!("error: {name}: {error:#}");
                 if matches!(output, Output::Json) {
-                    print_brief(&Brief::without_report(name, format!("{error:#}")), scenarios.len())?;
+                    print_brief(&ReportSummary::without_report(name, format!("{error:#}")), scenarios.len())?;
                 }
                 Outcome::Harness
             }
@@ -323,7 +323,7 @@ fn print(report: &Report, output: Output, of: usize) -> Result<()> {
     Ok(())
 }
 
-fn print_brief(brief: &Brief<'_>, of: usize) -> Result<()> {
+fn print_brief(brief: &ReportSummary<'_>, of: usize) -> Result<()> {
     let text = if of > 1 { serde_json::to_string(brief)? } else { serde_json::to_string_pretty(brief)? };
     println!("{text}");
     Ok(())

@@ -18,7 +18,7 @@ pub(crate) use proxy::{OneWay, Proxy};
 use crate::cluster::{Process, Processes};
 use crate::scenario::Links;
 
-/// What is wrong with links now: from whom to whom. Those that are not in it work.
+/// The faults of links now, by source and destination. Links that are not listed work.
 pub(crate) type Troubles = BTreeMap<(Process, Process), OneWay>;
 
 /// First port that is given. All are below those that the system gives to callers.
@@ -80,7 +80,7 @@ impl Network {
         }
     }
 
-    /// Puts what stands between processes before an address; returns what everybody else dials for it.
+    /// Puts what stands between processes before an address; returns the address that other processes dial for it.
     pub(crate) async fn stand_before(&mut self, owner: Process, address: &Address) -> Result<Vec<(Process, Address)>> {
         match self {
             Self::Proxied(proxies) => proxies.stand_before(owner, address).await,

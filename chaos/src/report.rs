@@ -19,11 +19,11 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FaultState {
-    /// It happened, and to whom it was meant for.
+    /// It happened, to the process it was meant for.
     Installed,
     /// It did not happen.
     Skipped,
-    /// It may have happened, or perhaps to somebody who had just lost the role.
+    /// It may have happened, or have hit a process that had just lost the role.
     Indeterminate,
 }
 
@@ -34,7 +34,7 @@ pub struct Fault {
     pub kind: &'static str,
     /// What became of it.
     pub state: FaultState,
-    /// Whom it struck.
+    /// The processes that it hit.
     pub who: Vec<String>,
     /// The round it belongs to, from 1.
     pub round: u32,
@@ -96,7 +96,7 @@ pub struct Ledger {
 pub struct RoundReport {
     /// From 1.
     pub round: u32,
-    /// Whom the faults struck.
+    /// The processes that the faults hit.
     pub victims: Vec<String>,
     /// Sub-clusters that they led or served.
     pub struck: Vec<String>,
@@ -128,7 +128,7 @@ pub struct RoundReport {
     pub bad_after: u64,
     /// From the end of the last fault until every sub-cluster answered a request in time that was sent after it.
     pub serving_after_ms: Option<f64>,
-    /// From the end of the last fault until everybody was registered and every sub-cluster led.
+    /// From the end of the last fault until all processes were registered and every sub-cluster led.
     pub whole_after_ms: Option<f64>,
 }
 
@@ -224,7 +224,7 @@ pub struct Report {
     pub writes_acknowledged: u64,
     /// See there.
     pub writes_lost: u64,
-    /// Operations in the history of the control group's API, and those of them whose end nobody knows.
+    /// Operations in the history of the control group's API, and those of them with an unknown end.
     pub admin_operations: u64,
     /// See there.
     pub admin_operations_open: u64,
@@ -242,10 +242,10 @@ pub struct Report {
 
 /// What programs read: the part of a report that stays the same from release to release.
 #[derive(Debug, Serialize)]
-pub struct Brief<'a> {
+pub struct ReportSummary<'a> {
     scenario: &'a str,
     outcome: Outcome,
-    faults: Vec<BriefFault>,
+    faults: Vec<SummarisedFault>,
     dispatch_gap_ms: Summary,
     commit_gap_ms: Summary,
     ledger: Ledger,
@@ -255,12 +255,12 @@ pub struct Brief<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct BriefFault {
+struct SummarisedFault {
     kind: &'static str,
     state: FaultState,
 }
 
-impl<'a> Brief<'a> {
+impl<'a> ReportSummary<'a> {
     /// Of a run that came to no report, and why.
     #[must_use]
     pub fn without_report(scenario: &'a str, why: String) -> Self {
@@ -281,11 +281,11 @@ impl<'a> Brief<'a> {
 impl Report {
     /// For programs.
     #[must_use]
-    pub fn brief(&self) -> Brief<'_> {
-        Brief {
+    pub fn brief(&self) -> ReportSummary<'_> {
+        ReportSummary {
             scenario: &self.scenario,
             outcome: self.outcome,
-            faults: self.faults.iter().map(|&Fault { kind, state, .. }| BriefFault { kind, state }).collect(),
+            faults: self.faults.iter().map(|&Fault { kind, state, .. }| SummarisedFault { kind, state }).collect(),
             dispatch_gap_ms: self.dispatch_gap_ms,
             commit_gap_ms: self.commit_gap_ms,
             ledger: self.ledger,
@@ -385,8 +385,8 @@ mod tests {
     #[test]
     fn programs_read_exactly_these_keys() {
         let summary = Summary::of([10.0, 20.0]);
-        let fault = BriefFault { kind: "kill", state: FaultState::Installed };
-        let brief = Brief {
+        let fault = SummarisedFault { kind: "kill", state: FaultState::Installed };
+        let brief = ReportSummary {
             scenario: "overlap",
             outcome: Outcome::Pass,
             faults: vec![fault],
@@ -412,7 +412,10 @@ mod tests {
         let expected = format!(
             r#"{{"scenario":"overlap","outcome":"harness","faults":[],"dispatch_gap_ms":{none},"commit_gap_ms":{none},"ledger":{ledger},"stale_tokens_accepted":null,"overlapping_batches":null,"reasons":["no port"]}}"#
         );
-        assert_eq!(serde_json::to_string(&Brief::without_report("overlap", "no port".into())).unwrap(), expected);
+        assert_eq!(
+            serde_json::to_string(&ReportSummary::without_report("overlap", "no port".into())).unwrap(),
+            expected
+        );
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub(crate) const CALM: Duration = Duration::from_millis(1000);
 /// A random part of it, so that faults do not keep step with heartbeats and elections.
 pub(crate) const CALM_RANDOM_MS: u64 = 500;
 /// How long the last look at the cluster may take.
-const LAST_LOOK_WITHIN: Duration = Duration::from_secs(20);
+const LAST_VIEW_WITHIN: Duration = Duration::from_secs(20);
 
 /// How a scenario shall be run.
 #[derive(Clone, Debug)]
@@ -321,7 +321,7 @@ pub(crate) fn idle(load: &Load, written: &Written, story: &Story) -> Vec<&'stati
 
 /// What the cluster agrees on at the end; none if it does not say.
 pub(crate) async fn last_view(cluster: &Cluster) -> Option<View> {
-    cluster.control.get(true, LAST_LOOK_WITHIN).await.ok()
+    cluster.control.get(true, LAST_VIEW_WITHIN).await.ok()
 }
 
 /// Violations of named invariants that the living processes with these pages counted: who, and how many.

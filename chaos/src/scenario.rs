@@ -18,7 +18,7 @@ pub struct Scenario {
     pub name: String,
     /// What a passing run proves, for people.
     pub proves: String,
-    /// Rounds if nobody says how many.
+    /// The default number of rounds.
     pub(crate) repeat: u32,
     /// The cluster.
     #[serde(default)]
@@ -132,8 +132,8 @@ pub(crate) struct Load {
 pub(crate) struct Round {
     /// The time from the first fault on in which the longest gaps are looked for.
     pub(crate) watch_ms: u64,
-    /// Waits before the faults, in bounded time, until who leads the control group leads no sub-cluster, as the cluster
-    /// itself arranges it after a calm: else some faults would strike both at once.
+    /// Waits before the faults, in bounded time, until the leader of the control group leads no sub-cluster, as the
+    /// cluster itself arranges it after a calm: else some faults would strike both at once.
     pub(crate) apart: bool,
     /// So many of the faults, drawn anew each round, instead of all.
     pub(crate) pick: Option<u32>,

@@ -38,7 +38,7 @@ const WITHIN: Duration = Duration::from_secs(300);
 /// How long one look or call may take: a view of all is large.
 const CALL_WITHIN: Duration = Duration::from_secs(20);
 /// The pause between looks at a view of all.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const POLL_EVERY: Duration = Duration::from_millis(250);
 /// Models that are loaded at a time.
 const LOADS_AT_ONCE: usize = 64;
 /// What follows a change has come to rest after this.
@@ -60,7 +60,7 @@ const VIEW_BYTES: &str = "symphony_control_view_bytes_total";
 pub enum LedBy {
     /// One replica that does not lead the control group leads all: the others are cordoned while the backends come.
     One,
-    /// Whom the cluster chooses.
+    /// The leaders that the cluster chooses.
     Placement,
 }
 
@@ -75,7 +75,7 @@ pub struct ThousandPlan {
     pub subclusters: u32,
     /// Of them, those with load.
     pub loaded: u32,
-    /// How long it is looked at what everybody uses when nothing happens.
+    /// How long the idle usage of all processes is measured.
     pub idle: Duration,
     /// Who leads before the kill.
     pub led_by: LedBy,
@@ -277,7 +277,7 @@ async fn until_all_answer(load: &RunningLoad, models: &[usize], since: Instant) 
             return Ok(answers);
         }
         ensure!(Instant::now() < give_up, "not all models with load answer in time within {WITHIN:?}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -308,7 +308,7 @@ impl Scene<'_> {
                 bail!("the backends' process has ended ({status}); its log ends:\n{}", self.player()?.log_tail());
             }
             ensure!(Instant::now() < give_up, "{counted} of {wanted} {what} after {WITHIN:?}");
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     }
 
@@ -365,7 +365,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// What everybody uses while nothing happens.
+    /// The idle usage of all processes.
     async fn idle(&mut self, view: &View) -> Result<Vec<ProcessUsage>> {
         let mut pids = Vec::new();
         for replica in self.cluster.processes.replicas() {

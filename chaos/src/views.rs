@@ -197,7 +197,7 @@ impl Seen {
         }
     }
 
-    /// When somebody else than `old` was first seen to lead a sub-cluster under a larger token, and which.
+    /// When another replica than `old` was first seen to lead a sub-cluster under a larger token, and which.
     pub(crate) fn successor(&self, id: SubclusterId, old: (NodeId, Token)) -> Option<(Instant, Token)> {
         let next = |&&(_, of, token, leader): &&(Instant, SubclusterId, Token, NodeId)| {
             of == id && token > old.1 && leader != old.0
@@ -208,7 +208,7 @@ impl Seen {
 
 /// Everything that all replicas must agree on.
 fn digest(view: &View) -> u64 {
-    // Who answers, and whom that one believes to lead the group, is nobody else's business.
+    // Which replica answers, and which one it takes for the group's leader, does not matter.
     let same = View { replica: NodeId::new(0), control_leader: None, group: BTreeMap::new(), ..view.clone() };
     let mut hasher = DefaultHasher::new();
     format!("{same:?}").hash(&mut hasher);

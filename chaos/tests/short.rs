@@ -1,5 +1,5 @@
-//! A few scenarios, one round each, on the programs of this build: safety only, since nobody knows what else this
-//! machine does. Needs neither root nor anything that a machine may lack.
+//! A few scenarios, one round each, on the programs of this build: safety only, since the machine may be busy with
+//! other work. Needs neither root nor anything that a machine may lack.
 
 use std::path::{Path, PathBuf};
 

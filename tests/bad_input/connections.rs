@@ -104,7 +104,7 @@ pub(super) fn resident_bytes(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Who calls an internal port, under which name here, and whom it expects there.
+/// The callers of an internal port, their names here, and the peers that they expect.
 fn caller_of(key: &str) -> Option<(Role, &'static str, Expected)> {
     match key {
         "control" => Some((Role::Operator, "admin", Role::Scheduler.into())),

@@ -71,8 +71,10 @@ fn a_context_says_where_a_cluster_is_and_who_asks() {
         let _ = symphony(cluster, &load).ended_with(0);
 
         phase("a name that is none, and one that is no more");
-        let _ = symphony(cluster, &["get", "models", "--context", "bleu"]).ended_with(2).complains(&["near are blue"]);
-        let _ = symphony(cluster, &["context", "use", "bleu"]).ended_with(2).complains(&["near are blue"]);
+        let _ = symphony(cluster, &["get", "models", "--context", "bleu"])
+            .ended_with(2)
+            .complains(&["similar names: blue"]);
+        let _ = symphony(cluster, &["context", "use", "bleu"]).ended_with(2).complains(&["similar names: blue"]);
         let _ = symphony(cluster, &["context", "use", "wrong"]).ended_with(0);
         let gone = symphony(cluster, &["context", "delete", "wrong"]).ended_with(0);
         assert!(gone.out.contains("there is no current context"), "{gone:?}");

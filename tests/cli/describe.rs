@@ -27,7 +27,7 @@ fn one_thing_is_shown_by_name_described_and_watched() {
         let scheduler = cluster.cli(&["get", "member", "scheduler-2", "-o", "json"]).ended_with(0).json();
         assert_eq!(scheduler[0]["id"], "n2");
         let wrong = cluster.cli(&["get", "models", "resent"]).ended_with(2);
-        let _ = wrong.complains(&["no model is named `resent`; near are resnet"]);
+        let _ = wrong.complains(&["no model is named `resent`; similar names: resnet"]);
         let _ = cluster.cli(&["get", "events", "resnet"]).ended_with(2).complains(&["have no names"]);
 
         phase("wide, and as YAML, which says what JSON says");
@@ -50,7 +50,7 @@ fn one_thing_is_shown_by_name_described_and_watched() {
         let gpu = cluster.cli(&["describe", "gpu", &format!("g{gpu}")]).ended_with(0).out;
         assert!(gpu.contains("backend-first") && gpu.contains("emulated"), "{gpu}");
         let pool = cluster.cli(&["describe", "subcluster", "secnd"]).ended_with(2);
-        let _ = pool.complains(&["near are second"]);
+        let _ = pool.complains(&["similar names: second"]);
 
         phase("watched: a line for each change, until Ctrl-C");
         let watch = ["get", "models", "--watch", "-o", "json"];

@@ -4,6 +4,6 @@ mod backup;
 mod canary;
 mod loss;
 mod moves;
+mod operator_messages;
 mod top_level;
 mod wiped;
-mod words;

@@ -15,14 +15,14 @@ use symphony_types::{
 const SOON: Duration = Duration::from_secs(60);
 
 /// A process that claims to lead.
-pub(crate) struct Pretender {
+pub(crate) struct FakeLeader {
     send: LinkSender<ToBackend>,
     receive: LinkReceiver<FromBackend>,
     backend: BackendId,
     boot: BootId,
 }
 
-impl Pretender {
+impl FakeLeader {
     pub(crate) async fn connect(net: &Net, exec: &str) -> Self {
         let backend = Role::Backend.into();
         let (send, mut receive) = connect_link::<ToBackend, FromBackend>(net, exec, &backend).await.unwrap();
@@ -92,23 +92,23 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
         let net = cluster.net(Role::Scheduler, "2");
 
         cluster.block_on(async {
-            let mut pretender = Pretender::connect(&net, &exec).await;
-            assert_eq!((pretender.backend, pretender.boot), (*backend, entry.boot));
+            let mut leader = FakeLeader::connect(&net, &exec).await;
+            assert_eq!((leader.backend, leader.boot), (*backend, entry.boot));
             let boot = entry.boot;
 
             phase("an old token is fenced, whether in a plan or in a seal");
-            assert_eq!(pretender.refusal(order(older, boot, 1, vec![])).await, Refusal::Fenced { promised: token });
-            assert_eq!(pretender.seal(entry.subcluster, gpu.id, older).await.promised, token, "the promise stands");
+            assert_eq!(leader.refusal(order(older, boot, 1, vec![])).await, Refusal::Fenced { promised: token });
+            assert_eq!(leader.seal(entry.subcluster, gpu.id, older).await.promised, token, "the promise stands");
 
             phase("the right token without a seal on this connection, and a token nobody sealed, are not enough");
-            assert_eq!(pretender.refusal(order(token, boot, 1, vec![])).await, Refusal::NeedSeal { promised: token });
-            assert_eq!(pretender.refusal(order(newer, boot, 1, vec![])).await, Refusal::NeedSeal { promised: token });
+            assert_eq!(leader.refusal(order(token, boot, 1, vec![])).await, Refusal::NeedSeal { promised: token });
+            assert_eq!(leader.refusal(order(newer, boot, 1, vec![])).await, Refusal::NeedSeal { promised: token });
 
             phase("plans for another boot, another GPU");
             let former = BootId::new(boot.get() ^ 1);
-            assert_eq!(pretender.refusal(order(token, former, 1, vec![])).await, Refusal::WrongBoot { boot });
+            assert_eq!(leader.refusal(order(token, former, 1, vec![])).await, Refusal::WrongBoot { boot });
             let elsewhere = Execute { gpu: GpuId::new(9_999), ..order(token, boot, 1, vec![]) };
-            assert_eq!(pretender.refusal(elsewhere).await, Refusal::UnknownGpu);
+            assert_eq!(leader.refusal(elsewhere).await, Refusal::UnknownGpu);
         });
         phase("none of that disturbed the real leader");
         cluster.one_good_request("resnet").unwrap();
@@ -117,13 +117,13 @@ fn plans_of_old_leaders_and_pretenders_never_run() {
         let owner = RequestId { frontend: FrontendId::new(77), boot: BootId::new(7), sequence: 1 };
         let request = PlannedRequest { id: owner, items: 1, model: ModelId::default() };
         let _sealed = cluster.block_on(async {
-            let mut newest = Pretender::connect(&net, &exec).await;
+            let mut newest = FakeLeader::connect(&net, &exec).await;
             let boot = entry.boot;
             assert_eq!(newest.seal(entry.subcluster, gpu.id, newer).await.promised, newer);
             let gap = newest.refusal(order(newer, boot, 2, vec![request])).await;
             assert_eq!(gap, Refusal::OutOfSequence { expected: 1 }, "a plan is missing");
 
-            let mut old = Pretender::connect(&net, &exec).await;
+            let mut old = FakeLeader::connect(&net, &exec).await;
             let fenced = Refusal::Fenced { promised: newer };
             assert_eq!(old.refusal(order(token, boot, 1, vec![request])).await, fenced, "the former leader's token");
 

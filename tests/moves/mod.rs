@@ -5,9 +5,9 @@ mod gpus;
 mod keda;
 mod measured;
 mod memory;
+mod plan_commands;
 mod popularity;
 mod under_load;
-mod words;
 
 use std::time::Duration;
 

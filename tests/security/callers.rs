@@ -1,4 +1,4 @@
-//! Who is let in at the public ports, as whom, and for how much.
+//! Which callers the public ports admit, as which tenant, and with which quotas.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

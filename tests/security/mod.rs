@@ -31,7 +31,7 @@ enum Claim {
 async fn claim(net: &Net, addrs: &[String], claim: Claim) -> Result<(), ControlError> {
     let control = ControlClient::new(net, addrs)?;
     let addr = || "127.0.0.1:1".to_owned();
-    let (boot_id, data_addr, console_addr, level) = (77, addr(), addr(), control.level_to_tell());
+    let (boot_id, data_addr, console_addr, level) = (77, addr(), addr(), control.newest_level());
     match claim {
         Claim::Backend(name) => {
             let (name, exec_addr) = (name.to_owned(), addr());

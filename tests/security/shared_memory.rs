@@ -1,4 +1,4 @@
-//! Shared memory that clients register belongs to their tenant, and hurts nobody.
+//! Shared memory that clients register belongs to their tenant, and harms no other.
 
 use std::fs::File;
 use std::time::{Duration, Instant};

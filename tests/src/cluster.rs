@@ -22,7 +22,7 @@ use crate::rest_client::RestClient;
 /// How long a cluster may take to come up or to come round, on a machine that does other things as well.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long one look at the cluster may take: replicas may be electing.
-const LOOK_WITHIN: Duration = Duration::from_secs(20);
+const VIEW_WITHIN: Duration = Duration::from_secs(20);
 /// How long a load run may take beyond its own duration.
 const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(120);
 
@@ -271,7 +271,7 @@ impl TestCluster {
     /// # Errors
     /// If no replica answers.
     pub fn view(&self) -> Result<View> {
-        Ok(self.block_on(self.control.get(true, LOOK_WITHIN))?)
+        Ok(self.block_on(self.control.get(true, VIEW_WITHIN))?)
     }
 
     /// Waits until the view is as `condition` wants it.

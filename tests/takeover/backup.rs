@@ -6,7 +6,7 @@ use std::time::Duration;
 use symphony_net::Role;
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
-use crate::fencing::fake_leader::Pretender;
+use crate::fencing::fake_leader::FakeLeader;
 
 const END_WITHIN: Duration = Duration::from_secs(60);
 const SCHEDULERS: [&str; 3] = ["scheduler-1", "scheduler-2", "scheduler-3"];
@@ -97,7 +97,7 @@ fn backends_and_frontends_that_run_on_obey_the_restored_cluster_and_nothing_of_t
         assert!(new.get() > former.applied_index + 1_000_000, "{new} after {old}");
         let (net, exec) = (cluster.net(Role::Scheduler, "2"), cluster.address(BACKEND, "exec"));
         let promised = cluster.block_on(async {
-            let mut leader = Pretender::connect(&net, &exec).await;
+            let mut leader = FakeLeader::connect(&net, &exec).await;
             leader.seal(entry.subcluster, gpu.id, old).await.promised
         });
         assert!(promised >= new, "the backend keeps its promise to the new leader: {promised} for {old}");

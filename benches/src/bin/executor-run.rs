@@ -67,7 +67,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Runs what is asked for until nobody asks any more. The outputs of the last batch.
+/// Runs what is asked for until the input ends. Returns the outputs of the last batch.
 fn serve(mut executor: OnnxExecutor, items: u32, given: &[u8]) -> Result<Vec<Vec<u8>>> {
     let sizes = executor.signature().inputs.iter().map(TensorSpec::item_bytes).map(|size| size * items as usize);
     let (mut tensors, mut rest) = (Vec::new(), given);

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Error, Result, bail, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use symphony_net::{
-    CarrierWish, Carriers, CredentialFiles, Credentials, Incoming, Net, Port, Rings, Role, rdma_fabric,
+    CarrierPreference, Carriers, CredentialFiles, Credentials, Incoming, Net, Port, Rings, Role, rdma_fabric,
 };
 use symphony_protocol::dispatch::{EndReason, RequestHeader, ToFrontend, ToLeader};
 use symphony_transport::{LinkError, link_over};
@@ -27,9 +27,9 @@ pub enum LinkKind {
     Link,
     /// A link with mutual TLS.
     SecuredLink,
-    /// A link with mutual TLS that goes on through shared memory; who has nothing to read sleeps.
+    /// A link with mutual TLS that goes on through shared memory; an end with nothing to read sleeps.
     SharedLink,
-    /// As `SharedLink`; who has nothing to read looks again and again for 10 ms.
+    /// As `SharedLink`, but an end with nothing to read polls for 10 ms.
     SpinningLink,
     /// A link with mutual TLS that goes on over RDMA.
     RdmaLink,
@@ -88,13 +88,13 @@ impl LinkKind {
     /// What carries the frames of a process that is connected so. Must be called inside a tokio runtime.
     pub(super) fn carried(self, net: Net) -> Result<Net> {
         // Before the first message, so that all of them count.
-        let wish = CarrierWish { expected: true, required: true };
-        let shared = |spin| anyhow::Ok(Carriers::new(Some(Rings::start(spin)?), None, wish));
+        let preference = CarrierPreference { expected: true, required: true };
+        let shared = |spin| anyhow::Ok(Carriers::new(Some(Rings::start(spin)?), None, preference));
         let carriers = match self {
             Self::BareTcp | Self::Link | Self::SecuredLink => return Ok(net),
             Self::SharedLink => shared(Duration::ZERO)?,
             Self::SpinningLink => shared(SPIN)?,
-            Self::RdmaLink => Carriers::new(None, Some(rdma_fabric(None).map_err(Error::msg)?), wish),
+            Self::RdmaLink => Carriers::new(None, Some(rdma_fabric(None).map_err(Error::msg)?), preference),
         };
         Ok(net.carried(carriers))
     }

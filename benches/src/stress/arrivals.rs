@@ -2,7 +2,7 @@
 
 use symphony_types::{Nanos, Time};
 
-/// Arrivals in the table: it is used again and again, and so long that nobody notices.
+/// Arrivals in the table, which is used again and again; long enough not to matter.
 const TABLE: usize = 1 << 18;
 
 /// An open-loop schedule of requests: when each arrives and for which model. It goes on whatever the scheduler does.

@@ -19,7 +19,7 @@ use crate::cluster::{Writer, Writers};
 const WRITES_MAX: usize = 1024;
 /// How long one write may take. More than a replica itself tries, so that a write that was given up is over.
 const WRITE_WITHIN: Duration = Duration::from_millis(2500);
-/// What is written: frontends that nobody routes to.
+/// What is written: frontends without traffic.
 const NAME: &str = "write-";
 
 /// One acknowledged write.
@@ -121,7 +121,7 @@ async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, st
                 boot_id: value,
                 data_addr: "127.0.0.1:1".into(),
                 console_addr: "127.0.0.1:1".into(),
-                level: client.level_to_tell(),
+                level: client.newest_level(),
             };
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let request = request.clone();
@@ -141,7 +141,7 @@ async fn write(writers: Writers, rate_rps: f64, written: Arc<Mutex<Written>>, st
 }
 
 /// Acknowledged writes that the cluster does not hold any more, nor anything younger in their place, nor anything of
-/// which nobody knows when it was written: each in words.
+/// with an unknown time of writing: each as text.
 pub(crate) fn lost(written: &Written, view: &View) -> Vec<String> {
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     for ack in &written.acked {

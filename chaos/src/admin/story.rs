@@ -20,7 +20,7 @@ pub(crate) fn recorder(began: Instant) -> AdminRecorder {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Story {
     pub(crate) operations: u64,
-    /// Of which so many have an end that nobody knows.
+    /// Of which this many have an unknown end.
     pub(crate) open: u64,
     /// Why the answers tell no one story, if they do not.
     pub(crate) contradiction: Option<String>,

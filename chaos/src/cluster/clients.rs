@@ -17,7 +17,7 @@ struct Replica {
     client: ControlClient,
 }
 
-/// Clones share it: who comes and goes is known to all at once.
+/// Clones share it: all see at once which clients come and go.
 #[derive(Clone, Debug)]
 pub(crate) struct Clients {
     net: Net,

@@ -44,7 +44,7 @@ pub(super) struct Layout {
     pub(super) journals: BTreeMap<Process, PathBuf>,
     /// How operators talk to the cluster.
     pub(super) operator: Net,
-    /// For those who come later.
+    /// For processes that join later.
     pub(super) joining: Joining,
 }
 

@@ -44,7 +44,7 @@ impl Cluster {
         self.command(&["uncordon", &process.to_string()]).await
     }
 
-    /// `symphony members add|remove|replace`: somebody new comes, somebody goes, or both at once.
+    /// `symphony members add|remove|replace`: a process joins, one leaves, or both at once.
     pub(crate) async fn change_members(&mut self, comes: bool, goes: Option<Process>) -> Result<Option<Process>> {
         let new = if comes { Some(self.start_joining()?) } else { None };
         let id = |process: Process| match process {

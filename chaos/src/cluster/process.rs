@@ -62,7 +62,7 @@ impl Processes {
         self.replicas.clone().into_iter().map(Process::Replica)
     }
 
-    /// Takes in a replica under an id that nobody had.
+    /// Adds a replica under a new id.
     pub(crate) fn add_replica(&mut self) -> Process {
         self.replicas_ever += 1;
         self.replicas.insert(self.replicas_ever);

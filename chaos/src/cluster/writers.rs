@@ -1,4 +1,4 @@
-//! Frontends that only register. Each has a certificate of its own: nobody registers under another's name.
+//! Frontends that only register. Each has a certificate of its own: no process registers under another's name.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

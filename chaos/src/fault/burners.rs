@@ -1,4 +1,4 @@
-//! Busy processes that take the cores from everybody, for a while.
+//! Busy processes that take the cores from all others, for a while.
 
 use std::path::Path;
 

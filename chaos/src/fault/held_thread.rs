@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 /// How long a thread may take to stop: until it has been seen by the scheduler.
 const STOPPED_WITHIN: Duration = Duration::from_millis(200);
 /// How often it is looked whether it has.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
+const POLL_EVERY: Duration = Duration::from_micros(200);
 /// Bytes of a thread's name that the operating system keeps.
 const NAME_BYTES: usize = 15;
 
@@ -44,7 +44,7 @@ impl HeldThread {
             if !is_caught {
                 return Ok(());
             }
-            // Told to, or nobody holds it any more.
+            // Told to, or it is no longer held.
             let _ = released.recv();
             let held = state_of(pid, thread).and_then(|state| {
                 ensure!(state == 't', "the thread was in state {state} and not held any more");
@@ -91,7 +91,7 @@ fn catch(thread: Pid) -> Result<()> {
     loop {
         match waitpid(thread, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)).context("the thread is gone")? {
             WaitStatus::PtraceEvent(..) => return Ok(()),
-            WaitStatus::StillAlive if Instant::now() < give_up => std::thread::sleep(LOOK_EVERY),
+            WaitStatus::StillAlive if Instant::now() < give_up => std::thread::sleep(POLL_EVERY),
             status => bail!("the thread did not stop: {status:?}"),
         }
     }
@@ -135,7 +135,7 @@ mod tests {
                 child.kill().unwrap();
                 assert!(held.let_go().is_err());
             }
-            // A machine whose kernel lets nobody trace.
+            // A machine whose kernel does not allow tracing.
             Err(why) => println!("skipped: {why:#}"),
         }
         let _ = child.kill();

@@ -17,7 +17,7 @@ use symphony_interposer::{Clock, EIO, Fault as Suffering, Operations, Rule};
 
 use super::older_copy;
 use super::{
-    Burners, Change, ClockTrouble, Direction, DiskEffect, Farewell, FaultSpec, HeldThread, LinkEffect, Mover, Peers,
+    Burners, Change, ClockTrouble, Direction, DiskEffect, FaultSpec, HeldThread, LinkEffect, Mover, Peers, StopMode,
 };
 use crate::cluster::{Cluster, Process};
 use crate::network::{OneWay, Troubles};
@@ -25,7 +25,7 @@ use crate::report::FaultState;
 
 /// How long a process may take to stop after SIGSTOP: until each of its threads has been seen by the scheduler.
 const STOPPED_WITHIN: Duration = Duration::from_millis(200);
-/// How much longer than planned burners turn if nobody ends them.
+/// How much longer than planned burners run if they are not ended.
 const BURNERS_EXTRA_S: u64 = 5;
 
 /// Strikes, and knows what is in force.
@@ -40,7 +40,7 @@ pub(crate) struct Injector {
 
 /// A fault that was to happen.
 #[derive(Debug)]
-pub(crate) struct Strike {
+pub(crate) struct InjectedFault {
     pub(crate) kind: &'static str,
     pub(crate) victims: Vec<Process>,
     pub(crate) state: FaultState,
@@ -78,7 +78,7 @@ enum End {
 /// The slot of a disk's rule. One fault of a disk at a time: of two, the younger would be taken for the older.
 const DISK_SLOT: usize = 0;
 
-impl Strike {
+impl InjectedFault {
     fn new(kind: &'static str, victims: &[Process]) -> Self {
         let state = FaultState::Installed;
         Self {
@@ -135,7 +135,7 @@ impl Injector {
         Self { random, dir, links: BTreeMap::new(), strikes: 0 }
     }
 
-    /// Whom a fault would strike now.
+    /// The processes that a fault would hit now.
     pub(crate) fn victims(&mut self, fault: &FaultSpec, view: &View, cluster: &Cluster) -> Vec<Process> {
         let who = match fault {
             FaultSpec::Kill(f) | FaultSpec::Stop(f) | FaultSpec::Pause(f) | FaultSpec::Hang(f) => vec![f.who],
@@ -163,12 +163,12 @@ impl Injector {
         victims: &[Process],
         view: &View,
         cluster: &mut Cluster,
-    ) -> Result<Strike> {
+    ) -> Result<InjectedFault> {
         self.strikes += 1;
-        let mut strike = Strike::new(fault.kind(), victims);
+        let mut strike = InjectedFault::new(fault.kind(), victims);
         strike.boots = victims.iter().map(|process| (*process, boot(view, *process))).collect();
         if victims.is_empty() {
-            return Ok(strike.skipped("nobody has the role"));
+            return Ok(strike.skipped("no process has the role"));
         }
         let running: Vec<_> = victims.iter().copied().filter(|process| cluster.runs(*process)).collect();
         match fault {
@@ -217,8 +217,8 @@ impl Injector {
                 strike.how = Some(
                     match (inbound, outbound) {
                         (true, true) => "both ways",
-                        (true, false) => "it hears nobody",
-                        (false, _) => "nobody hears it",
+                        (true, false) => "it receives nothing",
+                        (false, _) => "its messages are lost",
                     }
                     .to_owned(),
                 );
@@ -269,14 +269,14 @@ impl Injector {
             FaultSpec::RestartEach(f) => {
                 strike.how = Some(
                     match f.how {
-                        Farewell::Told => "told to stop",
-                        Farewell::Drained => "drained first",
+                        StopMode::Told => "told to stop",
+                        StopMode::Drained => "drained first",
                     }
                     .to_owned(),
                 );
                 for process in running {
                     let before = boot(&cluster.until_whole("the cluster before a restart").await?, process);
-                    if f.how == Farewell::Drained {
+                    if f.how == StopMode::Drained {
                         cluster.drain(process).await?;
                     }
                     cluster.stop(process).await?;
@@ -287,7 +287,7 @@ impl Injector {
                         _ => holds_its_models(view, process),
                     };
                     cluster.until(&format!("the return of {process}"), back).await?;
-                    if f.how == Farewell::Drained {
+                    if f.how == StopMode::Drained {
                         cluster.uncordon(process).await?;
                     }
                 }
@@ -296,7 +296,7 @@ impl Injector {
                 // The one chosen at the beginning may have gone by an earlier fault.
                 let now = cluster.until_whole("the cluster before a disk is exchanged").await?;
                 let Some(replica) = f.who.resolve(&now, &cluster.processes, &mut self.random).into_iter().next() else {
-                    return Ok(strike.skipped("nobody has the role"));
+                    return Ok(strike.skipped("no process has the role"));
                 };
                 let lasts = Duration::from_millis(f.for_ms);
                 let (after, forgotten) = if matches!(fault, FaultSpec::Wipe(_)) {
@@ -322,7 +322,7 @@ impl Injector {
                     }
                 };
                 if goes.is_none() && f.change != Change::Add {
-                    return Ok(strike.skipped("nobody has the role"));
+                    return Ok(strike.skipped("no process has the role"));
                 }
                 strike.how = Some(
                     match f.change {
@@ -342,11 +342,11 @@ impl Injector {
     /// Holds one of the threads with which a replica leads, drawn.
     async fn hang(
         &mut self,
-        mut strike: Strike,
+        mut strike: InjectedFault,
         process: Process,
         view: &View,
         cluster: &mut Cluster,
-    ) -> Result<Strike> {
+    ) -> Result<InjectedFault> {
         let by_thread = match cluster.leads_by_thread(process).await {
             Ok(by_thread) => by_thread,
             Err(why) => return Ok(strike.skipped(format!("{why:#}"))),
@@ -368,12 +368,12 @@ impl Injector {
     /// Troubles the links between the victims and their peers: inbound and outbound.
     fn trouble(
         &mut self,
-        mut strike: Strike,
+        mut strike: InjectedFault,
         peers: &[Peers],
         view: &View,
         cluster: &mut Cluster,
         [inbound, outbound]: [Option<OneWay>; 2],
-    ) -> Strike {
+    ) -> InjectedFault {
         let mut troubles = Troubles::new();
         for &victim in &strike.victims {
             for peer in peers {
@@ -387,7 +387,7 @@ impl Injector {
             }
         }
         if troubles.is_empty() {
-            return strike.skipped("there is nobody at the other end");
+            return strike.skipped("there is no process at the other end");
         }
         let number = self.strikes;
         self.links.insert(number, troubles);
@@ -419,7 +419,7 @@ impl Injector {
     ///
     /// # Errors
     /// If it cannot be taken back.
-    pub(crate) fn end(&mut self, strike: &mut Strike, cluster: &mut Cluster) -> Result<()> {
+    pub(crate) fn end(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
         match std::mem::replace(&mut strike.end, End::Nothing) {
             End::Nothing => {}
             End::Start(processes) => {

@@ -15,7 +15,7 @@ use symphony_transport::fresh_operation_id;
 use symphony_types::SubclusterId;
 use tokio_util::sync::CancellationToken;
 
-use super::Cargo;
+use super::MovedKind;
 use crate::cluster::{Clients, Processes, first_away, homes, movables, strays};
 
 /// The pause between plans: several moves are under way at any time.
@@ -38,14 +38,14 @@ pub(crate) struct Mover {
 struct Operator {
     replicas: Clients,
     home: BTreeMap<String, String>,
-    what: Vec<Cargo>,
+    what: Vec<MovedKind>,
     random: Xoshiro256PlusPlus,
     agreed: Arc<AtomicU64>,
 }
 
 impl Mover {
     /// Begins to move things.
-    pub(crate) fn start(replicas: Clients, processes: &Processes, what: &[Cargo], seed: u64) -> Self {
+    pub(crate) fn start(replicas: Clients, processes: &Processes, what: &[MovedKind], seed: u64) -> Self {
         let (agreed, homeward, stop) = (Arc::default(), CancellationToken::new(), CancellationToken::new());
         let operator = Operator {
             replicas,
@@ -93,7 +93,7 @@ impl Operator {
     fn draw(&mut self, view: &View) -> Option<WantedMove> {
         let what = &self.what;
         let still = movables(view).filter(|m| {
-            let cargo = if matches!(m.what, What::Model(_)) { Cargo::Models } else { Cargo::Backends };
+            let cargo = if matches!(m.what, What::Model(_)) { MovedKind::Models } else { MovedKind::Backends };
             what.contains(&cargo) && !m.moving && self.home.contains_key(m.name)
         });
         let one = still.choose(&mut self.random)?;

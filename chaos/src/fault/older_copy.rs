@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, Process};
 /// How long it may take to find out and end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 
 /// Copies the disk of a replica between two of its boots, has it run for `newer`, ends it, and starts it over the copy.
 /// Returns how long it took to end by itself, and the boot that was forgotten; then a new replica takes its place.
@@ -48,7 +48,7 @@ pub(super) async fn wipe(
     down: Duration,
 ) -> Result<(Duration, Option<BootId>)> {
     let forgotten = boot(&cluster.until_whole("the cluster before a disk is emptied").await?, replica);
-    // Whom its file names is all that is left for it to ask.
+    // The replicas that its file names are all that are left for it to ask.
     cluster.renew_list(replica)?;
     cluster.kill(replica)?;
     fs::remove_dir_all(cluster.data_dir(replica))?;
@@ -63,7 +63,7 @@ async fn ends_and_is_replaced(cluster: &mut Cluster, replica: Process, disk: &st
     let started = tokio::time::Instant::now();
     while !cluster.has_ended(replica)? {
         ensure!(started.elapsed() < ENDS_WITHIN, "{replica} runs on over {disk}");
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
     let after = started.elapsed();
     cluster.change_members(true, Some(replica)).await?;

@@ -1,4 +1,4 @@
-//! Who a fault strikes, in words of roles, and who that is now.
+//! The targets of faults by role, and which processes have that role now.
 
 use rand::seq::IndexedRandom as _;
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -8,10 +8,10 @@ use symphony_types::NodeId;
 
 use crate::cluster::{Process, Processes};
 
-/// Whom a fault strikes.
+/// The target of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Who {
+pub(crate) enum FaultTarget {
     /// The replica that leads a sub-cluster, drawn from those that do.
     SubclusterLeader,
     /// The leader of the control group.
@@ -46,7 +46,7 @@ pub(crate) enum Peers {
     OneBackend,
     /// All frontends.
     Frontends,
-    /// Everybody that the same fault does not strike.
+    /// All processes that the same fault does not hit.
     Everybody,
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn leaders(view: &View) -> Vec<NodeId> {
     nodes
 }
 
-impl Who {
+impl FaultTarget {
     /// Whether that is always a replica, or several.
     pub(crate) const fn is_replica(self) -> bool {
         match self {
@@ -72,7 +72,7 @@ impl Who {
         }
     }
 
-    /// Who that is now; nobody if the role is vacant.
+    /// The processes that it is now; none if no process has the role.
     pub(crate) fn resolve(self, view: &View, all: &Processes, random: &mut Xoshiro256PlusPlus) -> Vec<Process> {
         let replica = |node: NodeId| Process::Replica(node.get());
         let mut one = |of: Vec<Process>| of.choose(random).copied().into_iter().collect::<Vec<_>>();

@@ -37,10 +37,10 @@ pub(crate) struct Loss {
     pub(crate) for_ms: u64,
 }
 
-/// Whom of the group above the clusters a fault strikes.
+/// Which replicas of the federation's group a fault hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum WhoOfTop {
+pub(crate) enum TopTarget {
     /// Its leader.
     Leader,
     /// All of it.
@@ -51,7 +51,7 @@ pub(crate) enum WhoOfTop {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TopTrouble {
-    pub(crate) who: WhoOfTop,
+    pub(crate) who: TopTarget,
     pub(crate) how: How,
     /// Waits, in bounded time, until a model is on its way from one cluster to another.
     #[serde(default)]

@@ -106,7 +106,7 @@ pub(super) fn in_place(view: &FederationView, clusters: &[(String, Arc<View>)]) 
         for (name, model) in &view.models {
             let (here, there) = (model.home.as_ref() == Some(cluster), own.model_named(name));
             match there {
-                Some(_) if !here => return Err(format!("F3: {cluster} holds a copy of {name} that nobody knows of")),
+                Some(_) if !here => return Err(format!("F3: {cluster} holds an unknown copy of {name}")),
                 Some((_, copy)) if copy.is_ready(own) => {}
                 _ if here => return Err(format!("{cluster} is home to {name} and does not serve it")),
                 _ => {}
@@ -117,7 +117,7 @@ pub(super) fn in_place(view: &FederationView, clusters: &[(String, Arc<View>)]) 
 }
 
 /// Whether what was at home in a lost cluster is served elsewhere as far as there is room: all models with load, and of
-/// the others those of which nobody says why not.
+/// the others those without a stated reason.
 pub(super) fn rehomed(view: &FederationView, lost: &str) -> Result<(), String> {
     for (name, model) in view.models.iter().filter(|(_, model)| model.home.as_deref() == Some(lost)) {
         match &model.unplaced {

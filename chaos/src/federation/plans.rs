@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::views::Views;
 
 /// How often the clusters are held against the newest plan.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// A cluster that is home to a model may lack it for so long: what is seen of the one may be older than what is seen of
 /// the other. Less than the 5 s after which the federation itself says that such a home is none.
 const LACKS_MAX: Duration = Duration::from_secs(2);
@@ -138,7 +138,7 @@ fn hash(what: &impl std::fmt::Debug) -> u64 {
 
 /// Everything that all replicas must agree on.
 fn digest(view: &FederationView) -> u64 {
-    // Who answers, and whom that one believes to lead, is nobody else's business.
+    // Which replica answers, and which one it takes for the leader, does not matter.
     hash(&FederationView { replica: 0, leader: None, ..view.clone() })
 }
 
@@ -182,7 +182,7 @@ impl Plans {
         let (seen, stop, clusters) = (Arc::clone(&this.seen), this.stop.clone(), clusters.to_vec());
         let compare = async move {
             loop {
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_EVERY).await;
                 let views: Vec<_> = clusters.iter().map(|(name, views)| (name.clone(), views.newest())).collect();
                 lock(&seen).compare(Instant::now(), &views);
             }
@@ -307,7 +307,7 @@ mod tests {
             }
             seen.findings.len()
         };
-        let (zero, late) = (Duration::ZERO, LACKS_MAX + LOOK_EVERY);
+        let (zero, late) = (Duration::ZERO, LACKS_MAX + POLL_EVERY);
         assert_eq!(found(plan(5, 2, "a"), &[(zero, &empty), (late, &empty)]), 1);
         assert_eq!(found(plan(5, 2, "a"), &[(zero, &empty), (late / 2, &there), (late, &empty)]), 0);
         assert_eq!(found(plan(5, 2, "b"), &[(zero, &empty), (late, &empty)]), 0);

@@ -10,12 +10,12 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_protocol::federation::FederationView;
 use symphony_testkit::wait_until_async;
 
-use super::fault::{FederationFault, How, TopTrouble, WhoOfTop};
+use super::fault::{FederationFault, How, TopTarget, TopTrouble};
+use super::federation_mover::FederationMover;
 use super::models::{in_place, is_loaded, rehomed, settled};
 use super::plans::Plans;
 use super::scenario::FederationScenario;
-use super::system::{Federation, FederationProcess, LOOK_WITHIN, READY_WITHIN};
-use super::traveller::Traveller;
+use super::system::{Federation, FederationProcess, READY_WITHIN, VIEW_WITHIN};
 use crate::cluster::Process;
 use crate::load::Observations;
 use crate::report::{Fault, FaultState};
@@ -38,7 +38,7 @@ pub(super) struct Scene<'a> {
 }
 
 /// A fault that was to happen, and what is in force of it.
-struct Strike {
+struct InjectedFault {
     fault: Fault,
     in_force: InForce,
 }
@@ -47,7 +47,7 @@ enum InForce {
     Nothing,
     Cluster { group: usize, how: How, processes: Vec<Process>, models: Vec<usize>, struck_at: Instant },
     Top(Vec<FederationProcess>, How),
-    Travel(Traveller),
+    Travel(FederationMover),
 }
 
 /// What happens next in a round.
@@ -74,7 +74,7 @@ impl Scene<'_> {
     pub(super) async fn round(&mut self, scenario: &FederationScenario, number: u32) -> Result<RoundRun> {
         let before = self.until_settled("a settled federation before the round").await?;
         let faults = &scenario.fault;
-        let mut strikes: Vec<Option<Strike>> = faults.iter().map(|_| None).collect();
+        let mut strikes: Vec<Option<InjectedFault>> = faults.iter().map(|_| None).collect();
         let (struck_at, mut relieved_at) = (Instant::now(), None);
         let mut round = RoundRun::new(number, struck_at);
         for (at, step) in schedule(faults) {
@@ -106,7 +106,7 @@ impl Scene<'_> {
         Ok(round)
     }
 
-    async fn strike(&mut self, fault: &FederationFault, before: &FederationView, round: u32) -> Result<Strike> {
+    async fn strike(&mut self, fault: &FederationFault, before: &FederationView, round: u32) -> Result<InjectedFault> {
         let (in_force, who, how);
         let (mut state, mut why) = (FaultState::Installed, None);
         match fault {
@@ -138,18 +138,18 @@ impl Scene<'_> {
             FederationFault::Travel(_) => {
                 (who, how) = (self.loaded.clone(), None);
                 let seed = self.random.random();
-                in_force = InForce::Travel(Traveller::start(self.federation.client.clone(), seed));
+                in_force = InForce::Travel(FederationMover::start(self.federation.client.clone(), seed));
             }
         }
-        Ok(Strike { fault: Fault { kind: fault.kind(), state, who, round, how, why }, in_force })
+        Ok(InjectedFault { fault: Fault { kind: fault.kind(), state, who, round, how, why }, in_force })
     }
 
-    /// Whom a fault of the group above the clusters strikes, and whether that is when it should be.
+    /// Which replicas a fault of the federation's group hits, and whether that is when it should.
     async fn victims(&mut self, trouble: &TopTrouble) -> Result<(Vec<FederationProcess>, bool)> {
         let give_up = Instant::now() + MOVE_WITHIN;
         let moves = || self.plans.seen().newest.models.values().any(|model| model.moves_to.is_some());
         let mut leader = None;
-        if trouble.who == WhoOfTop::Leader {
+        if trouble.who == TopTarget::Leader {
             let led = |view: &FederationView| view.leader.map(drop).ok_or_else(|| "nobody leads".to_owned());
             leader = self.federation.until("a leader of the federation", led).await?.leader;
         }
@@ -158,22 +158,22 @@ impl Scene<'_> {
         }
         let in_time = !trouble.in_a_move || moves();
         let victims = match trouble.who {
-            WhoOfTop::Leader => leader.map(FederationProcess::Top).into_iter().collect(),
-            WhoOfTop::All => self.federation.top(),
+            TopTarget::Leader => leader.map(FederationProcess::Top).into_iter().collect(),
+            TopTarget::All => self.federation.top(),
         };
         Ok((victims, in_time))
     }
 
     /// Ends a fault. When a cluster was lost, not before its models are served elsewhere, and says when that was.
-    async fn end(&mut self, strike: &mut Strike) -> Result<Option<Instant>> {
+    async fn end(&mut self, strike: &mut InjectedFault) -> Result<Option<Instant>> {
         let mut named_at = None;
         match std::mem::replace(&mut strike.in_force, InForce::Nothing) {
             InForce::Nothing => {}
             InForce::Top(victims, how) => {
                 victims.iter().try_for_each(|own| self.federation.relieve(*own, how))?;
             }
-            InForce::Travel(traveller) => {
-                let agreed = traveller.agreed();
+            InForce::Travel(mover) => {
+                let agreed = mover.agreed();
                 strike.fault.how = Some(format!("{agreed} moves"));
                 if agreed == 0 {
                     strike.fault.state = FaultState::Indeterminate;
@@ -231,15 +231,15 @@ impl Scene<'_> {
             self.federation.clusters.iter().map(|(name, cluster)| (name.clone(), cluster.control.clone())).collect();
         let every_replica = self.federation.replicas.clone();
         wait_until_async(what, READY_WITHIN, || async {
-            let view = client.get(true, LOOK_WITHIN).await?;
+            let view = client.get(true, VIEW_WITHIN).await?;
             settled(&view).map_err(anyhow::Error::msg)?;
             let mut views = Vec::new();
             for (name, control) in &clusters {
-                views.push((name.clone(), Arc::new(control.get(true, LOOK_WITHIN).await?)));
+                views.push((name.clone(), Arc::new(control.get(true, VIEW_WITHIN).await?)));
             }
             in_place(&view, &views).map_err(anyhow::Error::msg)?;
             for (replica, client) in &every_replica {
-                let seen = client.get(false, LOOK_WITHIN).await?;
+                let seen = client.get(false, VIEW_WITHIN).await?;
                 ensure!(seen.plan == view.plan, "replica {replica} has plan {}, not {}", seen.plan, view.plan);
             }
             Ok(view)

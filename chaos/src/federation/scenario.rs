@@ -34,7 +34,7 @@ pub struct FederationScenario {
     pub name: String,
     /// What a passing run proves, for people.
     pub proves: String,
-    /// Rounds if nobody says how many.
+    /// The default number of rounds.
     pub(crate) repeat: u32,
     /// The clusters and the group above them.
     #[serde(default)]
@@ -59,7 +59,7 @@ pub struct FederationScenario {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct FederationShape {
-    /// How patient everybody is.
+    /// The timing profile of all processes.
     pub(crate) timing: Timing,
     /// Clusters, of one sub-cluster with one backend each.
     pub(crate) clusters: u32,

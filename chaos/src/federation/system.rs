@@ -29,7 +29,7 @@ const OPERATOR: &str = "chaos";
 /// How long anything may take that is waited for.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(90);
 /// How long one look may take.
-pub(super) const LOOK_WITHIN: Duration = Duration::from_millis(500);
+pub(super) const VIEW_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process that belongs to no cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -180,7 +180,7 @@ impl Federation {
         self.check()?;
         let client = self.client.clone();
         let waited = wait_until_async(what, READY_WITHIN, || async {
-            let view = client.get(true, LOOK_WITHIN).await?;
+            let view = client.get(true, VIEW_WITHIN).await?;
             condition(&view).map_err(anyhow::Error::msg)?;
             Ok(view)
         });
@@ -233,7 +233,7 @@ impl Federation {
         }
     }
 
-    /// Strikes all processes of a cluster; who they are.
+    /// Strikes all processes of a cluster, and returns them.
     pub(super) fn strike_cluster(&mut self, group: usize, how: How) -> Result<Vec<Process>> {
         let (_, cluster) = &mut self.clusters[group];
         let all = cluster.running();
@@ -297,8 +297,7 @@ async fn wait_ended(own: FederationProcess, child: &mut Child) -> Result<()> {
     Ok(())
 }
 
-/// The clusters as somebody reaches them who has a certificate in each; frontends have a port for the data of each,
-/// too.
+/// The clusters as a process with a certificate in each reaches them; frontends also have a data port for each.
 fn seen_by(
     clusters: &[(String, Cluster)],
     role: Role,

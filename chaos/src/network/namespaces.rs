@@ -33,7 +33,7 @@ struct Namespace {
     address: String,
     hardware: String,
     ports_used: u16,
-    /// Whom it does not reach.
+    /// The addresses that it does not reach.
     cut_from: BTreeSet<Process>,
 }
 

@@ -20,7 +20,7 @@ impl Proxies {
         Self { processes: processes.clone(), links: BTreeMap::new() }
     }
 
-    /// Puts a proxy between everybody else and an address of `owner`; returns through which address who shall dial it.
+    /// Puts a proxy between all other processes and an address of `owner`; returns the address to dial, by process.
     pub(crate) async fn stand_before(&mut self, owner: Process, address: &Address) -> Result<Vec<(Process, Address)>> {
         let mut through = Vec::new();
         for dialler in self.processes.all().filter(|process| *process != owner) {

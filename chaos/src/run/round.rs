@@ -12,7 +12,7 @@ use symphony_testkit::wait_until_async;
 use symphony_types::{NodeId, SubclusterId, Token};
 
 use crate::cluster::{Cluster, Process, Processes};
-use crate::fault::{Direction, FaultSpec, Injector, Peers, Strike, Who, boot};
+use crate::fault::{Direction, FaultSpec, FaultTarget, InjectedFault, Injector, Peers, boot};
 use crate::load::Observations;
 use crate::report::{Fault, FaultState};
 use crate::scenario::Scenario;
@@ -131,7 +131,7 @@ fn leaders_apart(view: &View) -> Result<(), String> {
 }
 
 /// The replicas that led a sub-cluster and lost the others to a partition, whichever side of it was struck.
-fn cut_off(view: &View, processes: &Processes, faults: &[FaultSpec], strikes: &[Strike]) -> Vec<u64> {
+fn cut_off(view: &View, processes: &Processes, faults: &[FaultSpec], strikes: &[InjectedFault]) -> Vec<u64> {
     let mut cut = BTreeSet::new();
     for (fault, strike) in faults.iter().zip(strikes).filter(|(_, s)| s.state == FaultState::Installed) {
         let FaultSpec::Isolate(isolation) = fault else { continue };
@@ -158,7 +158,7 @@ fn cut_off(view: &View, processes: &Processes, faults: &[FaultSpec], strikes: &[
 
 /// Numbers of the models whose sub-clusters the victims lead or serve, if a strike does not say which of them it
 /// strikes.
-fn struck(view: &View, processes: &Processes, strikes: &[Strike]) -> Vec<usize> {
+fn struck(view: &View, processes: &Processes, strikes: &[InjectedFault]) -> Vec<usize> {
     let touched_by = |victims: &[Process], name: &String| {
         let led = view.subclusters.values().find(|s| s.name == *name).and_then(|s| s.leader);
         let leader = led.map(|(node, _)| Process::Replica(node.get()));
@@ -210,7 +210,7 @@ impl Scene<'_> {
             }
         }
         let victims: Vec<_> = faults.iter().map(|fault| self.injector.victims(fault, &before, &self.cluster)).collect();
-        let mut strikes: Vec<Option<Strike>> = faults.iter().map(|_| None).collect();
+        let mut strikes: Vec<Option<InjectedFault>> = faults.iter().map(|_| None).collect();
 
         let (struck_at, mut relieved_at) = (Instant::now(), None);
         for (at, step) in steps {
@@ -297,7 +297,7 @@ impl Scene<'_> {
     }
 
     /// Waits until everything is as it was.
-    async fn heal(&mut self, round: &mut RoundRun, strikes: &[Strike]) {
+    async fn heal(&mut self, round: &mut RoundRun, strikes: &[InjectedFault]) {
         let ended: Vec<_> = strikes.iter().flat_map(|strike| strike.ended.clone()).collect();
         let back = |view: &View| match ended.iter().find(|(process, before)| boot(view, *process) == *before) {
             Some((process, _)) => Err(format!("{process} has not registered again")),
@@ -346,8 +346,8 @@ impl Scene<'_> {
         let now = self.views.newest();
         let is = |node: NodeId| victims.contains(&Process::Replica(node.get()));
         match who {
-            Who::RaftLeader => now.control_leader.is_some_and(is),
-            Who::SubclusterLeader => before
+            FaultTarget::RaftLeader => now.control_leader.is_some_and(is),
+            FaultTarget::SubclusterLeader => before
                 .subclusters
                 .iter()
                 .filter(|(_, s)| s.leader.is_some_and(|(node, _)| is(node)))
@@ -362,7 +362,7 @@ fn begins_before(faults: &[FaultSpec], number: usize) -> bool {
     faults.get(number).is_some_and(|fault| fault.times_ms().1 == 0)
 }
 
-fn fault_of(strike: &Strike, round: u32) -> Fault {
+fn fault_of(strike: &InjectedFault, round: u32) -> Fault {
     Fault {
         kind: strike.kind,
         state: strike.state,

@@ -23,7 +23,7 @@ pub struct ThousandReport {
     pub registered_after_ms: f64,
     /// From the first call until all models were loaded and ready.
     pub models_ready_after_ms: f64,
-    /// What everybody uses when nothing happens.
+    /// The idle usage of all processes.
     pub idle: Vec<ProcessUsage>,
     /// For so long it was looked.
     pub idle_secs: f64,

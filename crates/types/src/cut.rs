@@ -32,12 +32,12 @@ impl CutDigest {
         Self(hash.iter().take(16).fold(0, |number, &byte| (number << 8) | u128::from(byte)))
     }
 
-    /// As many as are told of these cut points, the shallowest first.
+    /// Those of these cut points that are reported to the cluster: the deepest, in rising order of depth.
     #[must_use]
-    pub fn told(cuts: impl DoubleEndedIterator<Item = Self>) -> Vec<Self> {
-        let mut told: Vec<_> = cuts.rev().take(MODEL_CUTS_MAX).collect();
-        told.reverse();
-        told
+    pub fn reported(cuts: impl DoubleEndedIterator<Item = Self>) -> Vec<Self> {
+        let mut reported: Vec<_> = cuts.rev().take(MODEL_CUTS_MAX).collect();
+        reported.reverse();
+        reported
     }
 }
 
@@ -62,10 +62,10 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_cut_points_are_told_in_order() {
+    fn the_deepest_cut_points_are_reported_in_order() {
         let cuts = |count: u128| (0..count).map(CutDigest::new);
-        assert_eq!(CutDigest::told(cuts(2)), cuts(2).collect::<Vec<_>>());
-        let told = CutDigest::told(cuts(100));
-        assert_eq!(told, cuts(100).skip(100 - MODEL_CUTS_MAX).collect::<Vec<_>>());
+        assert_eq!(CutDigest::reported(cuts(2)), cuts(2).collect::<Vec<_>>());
+        let reported = CutDigest::reported(cuts(100));
+        assert_eq!(reported, cuts(100).skip(100 - MODEL_CUTS_MAX).collect::<Vec<_>>());
     }
 }

@@ -113,7 +113,7 @@ impl Invariant {
             Self::C2 => "in an epoch a GPU and a model belong to one sub-cluster",
             Self::C3 => "a plan fits memory",
             Self::C4 => "solving again from the adopted plan changes nothing",
-            Self::C5 => "nobody routes by an epoch that the leader has not adopted",
+            Self::C5 => "no frontend routes by an epoch that the leader has not adopted",
             Self::C6 => "equal applied index, equal state bytes",
             Self::C7 => "at most one leader per sub-cluster is obeyed at any time",
             Self::F1 => "backends of at most one cluster are given a request's input",

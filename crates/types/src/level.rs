@@ -52,9 +52,9 @@ impl Level {
         Self(number)
     }
 
-    /// What a message tells; releases from before there were levels tell nothing, which is 0.
+    /// The level in a message. Releases from before there were levels sent none, which reads as 0.
     #[must_use]
-    pub fn told(number: u32) -> Self {
+    pub fn from_message(number: u32) -> Self {
         Self(u16::try_from(number).unwrap_or(u16::MAX).max(1))
     }
 
@@ -137,7 +137,10 @@ mod tests {
 
     #[test]
     fn who_tells_no_level_is_of_the_first_and_what_is_unknown_has_no_release() {
-        assert_eq!([Level::told(0), Level::told(1), Level::told(1 << 20)].map(Level::get), [1, 1, u16::MAX]);
+        assert_eq!(
+            [Level::from_message(0), Level::from_message(1), Level::from_message(1 << 20)].map(Level::get),
+            [1, 1, u16::MAX]
+        );
         let next = Level::new(Level::NEWEST.get() + 1);
         assert!(!next.is_known() && Level::NEWEST.is_known());
         assert_eq!(next.formats(), Level::NEWEST.formats());

@@ -56,7 +56,8 @@ pub(crate) struct Connection {
     pub(crate) expected: Boot,
     /// Log index of the leader's assignment.
     pub(crate) since: u8,
-    /// Observer: log index that granted the GPU to the lead; the truth about who is later, whatever the token says.
+    /// Observer: log index that granted the GPU to the lead; the truth about which lead is later, whatever the token
+    /// says.
     pub(crate) granted_at: u64,
     pub(crate) token: u64,
     /// The leader has not let go of it. What it sent before may still arrive.

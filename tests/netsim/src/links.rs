@@ -154,7 +154,7 @@ struct End {
     id: u64,
     stream: TcpStream,
     links: Links,
-    /// Who is heard here, and who hears.
+    /// The sender of what arrives here, and its receiver.
     heard: [String; 2],
     /// Until when the next drop takes.
     drop: Option<Pin<Box<Sleep>>>,

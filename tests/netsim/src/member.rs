@@ -14,7 +14,7 @@ use crate::dispatch::{frontend, gpus};
 /// How long a registration is tried before it is begun again.
 const REGISTER_WITHIN: Duration = Duration::from_secs(2);
 /// Pause after a failed registration, and between looks at the own standing.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 
 /// One boot of a backend; ends with its host.
 pub(crate) async fn live_as_backend(cluster: Cluster, name: &'static str) -> turmoil::Result {
@@ -55,7 +55,7 @@ async fn until_registered<T>(register: impl AsyncFn() -> Result<T, ControlError>
             Ok(reply) => return reply,
             Err(error) => {
                 tracing::debug!(%error, "not registered");
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(POLL_EVERY).await;
             }
         }
     }
@@ -74,7 +74,7 @@ async fn stay_registered(
         tokio::select! {
             biased;
             changed = views.changed() => changed?,
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_EVERY) => {}
         }
         let view = views.borrow_and_update().clone();
         // A watcher of several replicas keeps the newest view and never goes back.
@@ -100,7 +100,7 @@ async fn register_backend(
         subcluster: format!("s-{name}"),
         executor: "emulated".into(),
         gpus: vec![pb::GpuOffer { kind: "gpu".into(), memory_bytes: 1 << 30 }],
-        level: client.level_to_tell(),
+        level: client.newest_level(),
     };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();
@@ -119,7 +119,7 @@ async fn register_frontend(
         boot_id: boot,
         data_addr: format!("{name}:{DATA_PORT}"),
         console_addr: format!("{name}:{CONSOLE_PORT}"),
-        level: client.level_to_tell(),
+        level: client.newest_level(),
     };
     let call = |mut client: pb::control_client::ControlClient<_>| {
         let request = request.clone();

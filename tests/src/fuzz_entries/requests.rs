@@ -63,8 +63,8 @@ fn judge(checked: Result<(u32, usize), InferError>) {
             assert_eq!(payload_bytes, items as usize * model.signature.input_item_bytes());
         }
         Err(error) => {
-            let face = error.face();
-            assert!(face.http.is_client_error() || face.http.as_u16() == 501, "{error}: {face:?}");
+            let status = error.error_status();
+            assert!(status.http.is_client_error() || status.http.as_u16() == 501, "{error}: {status:?}");
             assert!(!error.to_string().is_empty());
         }
     }

@@ -61,7 +61,7 @@ impl ClusterState {
                 for model in self.models.values_mut() {
                     model.holders.remove(&id);
                 }
-                (id, Some(old.boot), old.gpus, old.standing.reborn())
+                (id, Some(old.boot), old.gpus, old.standing.after_restart())
             }
             None => {
                 self.forget_a_dead_backend_if_full(effects);

@@ -108,7 +108,7 @@ impl ClusterState {
         self.removed_nodes.insert(node);
         self.policies_known.remove(&node);
         effects.push(Effect::NodeRemoved { node });
-        self.place_the_leaderless(index, Preference { avoid, last_choice: None }, effects);
+        self.assign_missing_leaders(index, Preference { avoid, last_choice: None }, effects);
         Ok(Reply::Done)
     }
 

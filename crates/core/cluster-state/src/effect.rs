@@ -131,7 +131,7 @@ impl Effect {
     }
 
     /// Which moves of plans the effect can advance, if any.
-    pub(crate) const fn bears_on_moves(&self) -> Option<MoveTrigger> {
+    pub(crate) const fn move_trigger(&self) -> Option<MoveTrigger> {
         match self {
             Self::ModelReported { .. } | Self::BackendUp { .. } | Self::Drained { .. } => Some(MoveTrigger::Ready),
             Self::BackendDown { .. }
@@ -176,7 +176,7 @@ impl Effect {
     }
 
     /// The model that may share with others than before, if the effect says that one may.
-    pub(crate) const fn bears_on_family_of(&self) -> Option<ModelId> {
+    pub(crate) const fn may_change_family_of(&self) -> Option<ModelId> {
         match self {
             Self::CutsReported { model, .. }
             | Self::ModelUnloaded { model, .. }

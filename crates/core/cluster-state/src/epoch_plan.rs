@@ -111,7 +111,7 @@ pub struct PlanProposal {
     pub adopt: bool,
 }
 
-/// What moves cost: how much is loaded, and on whom most.
+/// What moves cost: how much is loaded, and how much on the most loaded backend.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MoveCost {
     /// Bytes of models to load, over all GPUs.

@@ -1,5 +1,5 @@
 //! Families: models of a sub-cluster that begin with the same trunk (docs/adr/0045-prefix-batching.md). Backends tell
-//! where the models that they loaded can be cut; who shares with whom follows from that.
+//! where the models that they loaded can be cut; that determines which models share a trunk.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ impl ClusterState {
     /// Lets models leave families in which they are alone, and join or form others, after a command that bears on them.
     /// A model in a family stays: a deeper trunk with a newcomer alone would cost the others theirs.
     pub(crate) fn refresh_families(&mut self, effects: &mut Vec<Effect>) {
-        let mut open: Vec<ModelId> = effects.iter().filter_map(Effect::bears_on_family_of).collect();
+        let mut open: Vec<ModelId> = effects.iter().filter_map(Effect::may_change_family_of).collect();
         if open.is_empty() || self.trunks.is_empty() {
             return;
         }
@@ -124,14 +124,14 @@ impl ClusterState {
     }
 
     /// Lets a model that shares nothing share the deepest trunk that a family of its sub-cluster has, or that it has in
-    /// common with others who share nothing.
+    /// common with others that share nothing.
     fn join(&mut self, id: ModelId, effects: &mut Vec<Effect>) {
         let Some(own) = self.trunks.get(&id).filter(|own| own.shared.is_none() && !own.cuts.is_empty()) else { return };
         let Some(home) = self.models.get(&id).map(|model| model.subcluster) else { return };
         let depths: BTreeMap<CutDigest, usize> = own.cuts.iter().copied().zip(0..).collect();
         let others = self.trunks.iter().filter(|(other, _)| **other != id);
         let others = others.filter(|(other, _)| self.models.get(other).is_some_and(|model| model.subcluster == home));
-        // At each depth, who has the trunk already, or could have it.
+        // At each depth, the models that have the trunk already, or could have it.
         let mut partners: BTreeMap<usize, Vec<ModelId>> = BTreeMap::new();
         for (&other, trunk) in others {
             let offers: &[CutDigest] = if trunk.shared.is_some() { &[] } else { trunk.cuts.as_slice() };

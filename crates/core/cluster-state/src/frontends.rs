@@ -49,7 +49,7 @@ impl ClusterState {
                 return Err(Refusal::StaleBoot { what: WHAT.into(), name, named: boot, current: entry.boot });
             }
             Some((&id, entry)) => {
-                *entry = new_entry(Some(entry.boot), entry.standing.reborn());
+                *entry = new_entry(Some(entry.boot), entry.standing.after_restart());
                 id
             }
         };

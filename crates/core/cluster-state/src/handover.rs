@@ -5,7 +5,7 @@
 //!        └──────────────── CancelHandover, or an end of either's boot ────────▶ the leader stays, or is replaced
 //! ```
 //!
-//! Until the hand-over is complete nothing changes for anybody: the leader leads, under its token.
+//! Until the hand-over is complete nothing changes: the leader leads, under its token.
 
 use symphony_types::{BootId, Duty, NodeId, SubclusterId, Token};
 
@@ -119,7 +119,7 @@ impl ClusterState {
     #[must_use]
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
-        let counts = self.willing();
+        let counts = self.eligible();
         // One that no replica can take does not hold up the others.
         let mut leaving = self.settled().filter(|(_, s)| s.leader.is_some_and(|l| drains(l.node)));
         let (id, subcluster, to) = leaving.find_map(|(id, subcluster)| {
@@ -135,7 +135,7 @@ impl ClusterState {
     /// its reverse.
     #[must_use]
     pub fn next_rebalance(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
-        let mut counts = self.willing();
+        let mut counts = self.eligible();
         let kept_free = avoid.filter(|node| counts.len() > 1 && counts.contains_key(node));
         if let Some(node) = kept_free {
             counts.remove(&node);
@@ -156,7 +156,7 @@ impl ClusterState {
     }
 
     /// The lead counts of the replicas that may lead more.
-    fn willing(&self) -> LeadCounts {
+    fn eligible(&self) -> LeadCounts {
         self.lead_counts().into_iter().filter(|(node, _)| self.nodes[node].takes_leads()).collect()
     }
 

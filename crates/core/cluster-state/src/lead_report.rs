@@ -100,7 +100,7 @@ pub enum LeadReportAction {
 
 /// How long a report is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Insistence {
+enum RetryPolicy {
     /// Once: the cause, if it persists, is reported again.
     Once,
     /// Again and again, until the control group has settled it.
@@ -113,7 +113,7 @@ enum Insistence {
 #[derive(Debug)]
 struct Pending {
     command: Command,
-    insistence: Insistence,
+    retry: RetryPolicy,
     /// When to propose it again.
     due: Time,
     /// Whether it was proposed at least once.
@@ -166,45 +166,45 @@ impl LeadReporter {
     fn take(&mut self, now: Time, report: LeadReport) {
         let (node, boot) = self.me;
         let cede = |subcluster, token| Command::CedeLead { subcluster, token, node, boot, avoid: None };
-        let (command, insistence, pause) = match report {
+        let (command, retry, pause) = match report {
             LeadReport::BackendDown(backend, boot) => {
-                (Command::BackendDown { backend, boot }, Insistence::Once, Nanos::ZERO)
+                (Command::BackendDown { backend, boot }, RetryPolicy::Once, Nanos::ZERO)
             }
             LeadReport::Ready { subcluster, since } => {
-                (Command::CompleteHandover { subcluster, since, node, boot }, Insistence::Once, Nanos::ZERO)
+                (Command::CompleteHandover { subcluster, since, node, boot }, RetryPolicy::Once, Nanos::ZERO)
             }
-            LeadReport::CutOff { subcluster, token } => (cede(subcluster, token), Insistence::Once, Nanos::ZERO),
+            LeadReport::CutOff { subcluster, token } => (cede(subcluster, token), RetryPolicy::Once, Nanos::ZERO),
             LeadReport::Panicked { subcluster, token, pause }
             | LeadReport::PolicyUnknown { subcluster, token, pause } => {
-                (cede(subcluster, token), Insistence::UntilSettled, pause)
+                (cede(subcluster, token), RetryPolicy::UntilSettled, pause)
             }
             LeadReport::PolicyFailed { subcluster, token, failure: why } => {
                 let failed = Command::PolicyFailed { subcluster, token, node, boot, why, avoid: None };
-                (failed, Insistence::UntilSettled, Nanos::ZERO)
+                (failed, RetryPolicy::UntilSettled, Nanos::ZERO)
             }
-            LeadReport::Stuck { subcluster, token, pause } => (cede(subcluster, token), Insistence::OrSilent, pause),
+            LeadReport::Stuck { subcluster, token, pause } => (cede(subcluster, token), RetryPolicy::OrSilent, pause),
         };
         self.last_number += 1;
-        let pending = Pending { command, insistence, due: now + pause, asked: false, silent: false };
+        let pending = Pending { command, retry, due: now + pause, asked: false, silent: false };
         self.pending.insert(self.last_number, pending);
     }
 
     /// A failed proposal: it is repeated when due, if at all.
     fn open(&mut self, now: Time, number: u64) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
-        match pending.insistence {
-            Insistence::Once => drop(self.pending.remove(&number)),
-            Insistence::UntilSettled => pending.due = now + CEDE_WITHIN,
-            Insistence::OrSilent => pending.silent = true,
+        match pending.retry {
+            RetryPolicy::Once => drop(self.pending.remove(&number)),
+            RetryPolicy::UntilSettled => pending.due = now + CEDE_WITHIN,
+            RetryPolicy::OrSilent => pending.silent = true,
         }
     }
 
     fn propose_due(&mut self, now: Time, actions: &mut Vec<LeadReportAction>) {
         for (&number, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.due <= now) {
-            pending.silent |= pending.asked && pending.insistence == Insistence::OrSilent;
+            pending.silent |= pending.asked && pending.retry == RetryPolicy::OrSilent;
             pending.asked = true;
             // A proposal ends by itself; only a hung replica cannot wait for that.
-            pending.due = if pending.insistence == Insistence::OrSilent { now + CEDE_WITHIN } else { Time::NEVER };
+            pending.due = if pending.retry == RetryPolicy::OrSilent { now + CEDE_WITHIN } else { Time::NEVER };
             actions.push(LeadReportAction::Propose { number, command: Box::new(pending.command.clone()) });
         }
     }

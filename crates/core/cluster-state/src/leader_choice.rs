@@ -96,7 +96,7 @@ impl ClusterState {
 
     /// Assigns a leader to every sub-cluster without a living one, one after the other, so that each assignment counts
     /// for the next: one log entry replaces a dead replica everywhere. Dead successors are ignored.
-    pub(crate) fn place_the_leaderless(&mut self, index: u64, preference: Preference, effects: &mut Vec<Effect>) {
+    pub(crate) fn assign_missing_leaders(&mut self, index: u64, preference: Preference, effects: &mut Vec<Effect>) {
         let nodes = &self.nodes;
         for (&subcluster, entry) in &mut self.subclusters {
             let gone = entry.successor.take_if(|s| !lives(nodes, s.as_leader()));

@@ -34,20 +34,20 @@ impl ClusterState {
         if !self.plans.iter().any(|plan| plan.status == PlanStatus::Running) {
             return;
         }
-        let Some(bearing) = effects.iter().filter_map(Effect::bears_on_moves).max() else { return };
-        self.advance_all(index, bearing, effects);
+        let Some(trigger) = effects.iter().filter_map(Effect::move_trigger).max() else { return };
+        self.advance_all(index, trigger, effects);
     }
 
-    /// Advances all moves under way, and waiting ones as far as `bearing` says.
-    pub(crate) fn advance_all(&mut self, index: u64, mut bearing: MoveTrigger, effects: &mut Vec<Effect>) {
+    /// Advances all moves under way, and waiting ones as far as `trigger` says.
+    pub(crate) fn advance_all(&mut self, index: u64, mut trigger: MoveTrigger, effects: &mut Vec<Effect>) {
         // A move that begins may be ready at once, and one that ends may free memory for a waiting one.
         loop {
             let before = effects.len();
-            let changed = self.go_on(index, effects) || self.begin_what_may(index, bearing, effects);
+            let changed = self.go_on(index, effects) || self.begin_permitted(index, trigger, effects);
             if !changed {
                 break;
             }
-            bearing = effects[before..].iter().filter_map(Effect::bears_on_moves).fold(bearing, MoveTrigger::max);
+            trigger = effects[before..].iter().filter_map(Effect::move_trigger).fold(trigger, MoveTrigger::max);
         }
         for plan in self.plans.iter_mut().filter(|plan| plan.status == PlanStatus::Running && plan.is_over()) {
             plan.status = PlanStatus::Done;
@@ -66,11 +66,11 @@ impl ClusterState {
     }
 
     /// Begins waiting moves. Returns whether any was begun or cancelled.
-    fn begin_what_may(&mut self, index: u64, bearing: MoveTrigger, effects: &mut Vec<Effect>) -> bool {
+    fn begin_permitted(&mut self, index: u64, trigger: MoveTrigger, effects: &mut Vec<Effect>) -> bool {
         let (mut changed, mut without_room) = (false, Vec::new());
         let mut under_way = self.moves_under_way();
         let mut loads = self.loads_by_plans();
-        let asked = |what: Moved| bearing == MoveTrigger::Room || matches!(what, Moved::Backend(_));
+        let asked = |what: Moved| trigger == MoveTrigger::Room || matches!(what, Moved::Backend(_));
         for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting && asked(m.wanted.what)) {
             if under_way >= MOVES_AT_ONCE_MAX {
                 break;

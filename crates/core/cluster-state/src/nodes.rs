@@ -71,7 +71,7 @@ impl ClusterState {
             }
         }
         effects.push(Effect::NodeUp { node, boot });
-        self.place_the_leaderless(index, preference, effects);
+        self.assign_missing_leaders(index, preference, effects);
         Ok(Reply::Done)
     }
 
@@ -93,7 +93,7 @@ impl ClusterState {
         }
         entry.up = false;
         effects.push(Effect::NodeDown { node, boot });
-        self.place_the_leaderless(index, Preference { avoid, last_choice: None }, effects);
+        self.assign_missing_leaders(index, Preference { avoid, last_choice: None }, effects);
         Ok(Reply::Done)
     }
 }

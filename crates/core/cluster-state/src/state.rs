@@ -266,7 +266,7 @@ impl Standing {
     }
 
     /// The standing after a restart.
-    pub(crate) const fn reborn(self) -> Self {
+    pub(crate) const fn after_restart(self) -> Self {
         Self { duty: self.duty, leaving: false, drained: false }
     }
 }

@@ -205,8 +205,8 @@ impl Autoscaler {
         advice
     }
 
-    /// This finding, with the steps to exactly these numbers of GPUs by kind instead of its own: somebody who knows
-    /// more of the kinds has chosen them. The pauses of the law count from them as from its own steps.
+    /// This finding, with the steps to exactly these numbers of GPUs by kind instead of its own: a host that knows more
+    /// of the kinds has chosen them. The pauses of the law count from them as from its own steps.
     #[must_use]
     pub fn toward(&mut self, now: Time, window: &Window, counts: &[u32], finding: &Advice) -> Advice {
         let kinds = self.kinds(window).zip(counts).map(|(kind, &count)| {

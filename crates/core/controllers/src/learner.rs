@@ -11,7 +11,7 @@ use crate::straggler::{Quarantine, StragglerSettings, Stragglers};
 use crate::stretch::Stretch;
 
 /// The period of corrections: each goes through all samples since the last one.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1000);
+const CHECK_EVERY: Nanos = Nanos::from_millis(1000);
 
 /// What a lead learns; by default nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -125,7 +125,7 @@ pub struct Learner {
     /// batch size. A neutral stretch counts, too: it overrides that of an earlier lead. Beyond the measured size the
     /// earlier lead's stretch still holds.
     learnt: BTreeMap<(ModelId, GpuClass), Learnt>,
-    looked_at: Time,
+    checked_at: Time,
 }
 
 impl Learner {
@@ -215,10 +215,10 @@ impl Learner {
 
     /// Returns the corrections that are due.
     pub fn due_corrections(&mut self, now: Time) -> Vec<Correction> {
-        if now.since(self.looked_at) < LOOK_EVERY {
+        if now.since(self.checked_at) < CHECK_EVERY {
             return Vec::new();
         }
-        self.looked_at = now;
+        self.checked_at = now;
         let due: Vec<_> = self.stragglers.values_mut().flat_map(|of_class| of_class.tick(now)).collect();
         let mut all: Vec<_> = due.into_iter().filter_map(|quarantine| self.correction(now, quarantine)).collect();
         for (model, class) in std::mem::take(&mut self.fresh) {
@@ -380,7 +380,7 @@ mod tests {
     fn a_given_profile_that_is_found_right_is_said_to_be() {
         let mut scene = Scene::new();
         assert_eq!(scene.pass(4, 1.0, 1.0), []);
-        scene.now += LOOK_EVERY;
+        scene.now += CHECK_EVERY;
         assert_eq!(
             (scene.learner.due_corrections(scene.now), scene.learner.learnt().count()),
             (vec![], 0),

@@ -251,7 +251,7 @@ impl Stragglers {
         // A GPU that was slow before needs less evidence.
         let enough = if matches!(state, GpuState::OnTrial(_)) { evidence / 2.0 } else { evidence };
         if known.evidence >= enough {
-            return self.accuse(now, gpu, |known| known.evidence / enough);
+            return self.consider_quarantine(now, gpu, |known| known.evidence / enough);
         }
         if let GpuState::OnTrial(left) = known.state {
             known.state = GpuState::OnTrial(left.saturating_sub(1));
@@ -277,7 +277,11 @@ impl Stragglers {
         known.ran_at = Some(now);
         known.failing =
             ((known.failing.0 + failing).clamp(0.0, 2.0 * failures::ENOUGH), known.failing.1.saturating_add(1));
-        if known.failing.0 >= enough { self.accuse(now, gpu, |known| known.failing.0 / enough) } else { None }
+        if known.failing.0 >= enough {
+            self.consider_quarantine(now, gpu, |known| known.failing.0 / enough)
+        } else {
+            None
+        }
     }
 
     /// The logarithmic slowdown relative to the usual time, which it also updates; `None` until the usual time is
@@ -303,7 +307,7 @@ impl Stragglers {
 
     /// Handles sufficient evidence against a GPU. It is set aside if its peers have less evidence, relative to what
     /// suffices, and not too many are set aside already.
-    fn accuse(&mut self, now: Time, gpu: GpuId, evidence: impl Fn(&Gpu) -> f64) -> Option<Quarantine> {
+    fn consider_quarantine(&mut self, now: Time, gpu: GpuId, evidence: impl Fn(&Gpu) -> f64) -> Option<Quarantine> {
         if self.quarantined() >= self.quarantined_max() {
             return None;
         }

@@ -3,12 +3,12 @@
 
 mod explainer;
 mod explanation;
+mod explanation_text;
 mod flight_recorder;
 mod pipeline;
 mod question;
 mod records;
 mod ring;
-mod words;
 
 pub use explainer::{Explainer, Names, PolicyRules, Since};
 pub use explanation::{Actual, BatchStory, DropStory, Explanation, GpuStory, InputsStory, Planned, RivalStory, Window};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::words::{line, plural};
+use crate::explanation_text::{line, plural};
 
 /// A request for a pipeline that has ended. Times are milliseconds since its arrival.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -83,17 +83,17 @@ impl fmt::Display for PipelineExplanation {
         let (ended_ms, deadline_ms) = (self.ended_ms, self.deadline_ms);
         line(f, "took", format_args!("{ended_ms:.3} ms; its deadline was +{deadline_ms:.3} ms"))?;
         for stage in &self.stages {
-            self.tell_stage(f, stage)?;
+            self.write_stage(f, stage)?;
         }
         if self.more > 0 {
             line(f, "", format_args!("and {} more, which are not remembered", self.more))?;
         }
-        self.tell_why(f)
+        self.write_why(f)
     }
 }
 
 impl PipelineExplanation {
-    fn tell_stage(&self, f: &mut fmt::Formatter<'_>, of: &StageExplanation) -> fmt::Result {
+    fn write_stage(&self, f: &mut fmt::Formatter<'_>, of: &StageExplanation) -> fmt::Result {
         let item = if self.items > 1 { format!(" for item {}", of.item) } else { String::new() };
         let (named, outcome) = (of.named(), ended(&of.outcome, &of.reason));
         let execution = of.execution_ms.map(|ms| format!("; {ms:.3} ms of execution")).unwrap_or_default();
@@ -109,7 +109,7 @@ impl PipelineExplanation {
     }
 
     /// Why it has no answer, if it has none.
-    fn tell_why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn write_why(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !matches!(self.outcome.as_str(), "dropped" | "failed") {
             return Ok(());
         }

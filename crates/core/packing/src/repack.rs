@@ -27,16 +27,16 @@ pub fn repack(sessions: &[Session<'_>], previous: &[PackedNode]) -> Vec<Repacked
     keep_whole(previous, &alone, &mut loads, &mut slots);
     let shared = (0..previous.len()).filter(|&at| previous[at].sessions.len() > 1);
     let order: Vec<_> = shared.chain(alone).filter(|&at| slots[at].is_none()).collect();
-    let mut homeless = Vec::new();
+    let mut unplaced = Vec::new();
     for at in order {
         let residues = previous[at].sessions.iter().filter_map(|p| loads.get_mut(p.session)?.residue.take());
-        slots[at] = keep_shared(sessions, at, residues.collect(), &mut homeless);
+        slots[at] = keep_shared(sessions, at, residues.collect(), &mut unplaced);
     }
-    homeless.extend(loads.iter_mut().filter_map(|load| load.residue.take()));
+    unplaced.extend(loads.iter_mut().filter_map(|load| load.residue.take()));
     for load in &loads {
         slots.extend((0..load.whole).map(|_| Some(Slot { node: load.full.clone(), from: None, full: true })));
     }
-    pack_residues(sessions, &mut slots, homeless);
+    pack_residues(sessions, &mut slots, unplaced);
     empty_light_nodes(sessions, &mut slots);
     slots.into_iter().flatten().map(|slot| RepackedNode { node: slot.node, from: slot.from }).collect()
 }
@@ -69,12 +69,12 @@ fn keep_whole(previous: &[PackedNode], alone: &[usize], loads: &mut [Load], slot
     }
 }
 
-/// The node with as many of its residues as it can bear; the others are homeless.
+/// The node with as many of its residues as it can bear; the others are unplaced.
 fn keep_shared(
     sessions: &[Session<'_>],
     at: usize,
     mut residues: Vec<Residue>,
-    homeless: &mut Vec<Residue>,
+    unplaced: &mut Vec<Residue>,
 ) -> Option<Slot> {
     residues.sort_by(|a, b| a.occupancy.total_cmp(&b.occupancy));
     loop {
@@ -86,7 +86,7 @@ fn keep_shared(
         }
         let without = |out: usize| residues.iter().enumerate().filter(move |&(at, _)| at != out).map(|(_, rest)| rest);
         let enough = (0..residues.len()).find(|&out| together(sessions, without(out)).is_some());
-        homeless.push(residues.remove(enough.unwrap_or(0)));
+        unplaced.push(residues.remove(enough.unwrap_or(0)));
     }
 }
 

@@ -14,7 +14,7 @@ const ANY_MAX: usize = 10;
 /// Of this many further ones, at most two are added.
 const FEW_MAX: usize = 64;
 /// Looking up a set takes this share of the time of a trial move.
-const LOOKS_PER_MOVE: u64 = 2;
+const LOOKUPS_PER_MOVE: u64 = 2;
 /// The least relative improvement of equation 4; less is rounding.
 const GAIN_LEAST: f64 = 1e-6;
 /// The value of all of C_max in units of equation 4: a costlier exchange must be better in proportion.
@@ -63,7 +63,7 @@ pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop:
     if parts < 2 || state.of.rate_scale[0] <= 0.0 {
         return best;
     }
-    let mut search = Search { left: moves.saturating_mul(LOOKS_PER_MOVE), stop, lists: Lists::default() };
+    let mut search = Search { left: moves.saturating_mul(LOOKUPS_PER_MOVE), stop, lists: Lists::default() };
     while !search.is_over() {
         search.left -= 1;
         let mut furthest = Extremes::of(state);
@@ -112,9 +112,9 @@ impl Search<'_> {
             return false;
         }
         self.lists.fill(state, parts, asked.cost_max, dice);
-        let mut looks = self.lists.any.len() as u64 + 1;
-        let found = Pair { state, parts, furthest, asked }.best(&self.lists, &mut looks);
-        self.left = self.left.saturating_sub(looks);
+        let mut lookups = self.lists.any.len() as u64 + 1;
+        let found = Pair { state, parts, furthest, asked }.best(&self.lists, &mut lookups);
+        self.left = self.left.saturating_sub(lookups);
         let Some((any, few)) = found else { return false };
         self.lists.choose(any, few);
         let before = state.excess[parts.0] + state.excess[parts.1];
@@ -210,7 +210,7 @@ struct Pair<'a> {
 
 impl Pair<'_> {
     /// The best combination of a set of each list.
-    fn best(&self, lists: &Lists, looks: &mut u64) -> Option<(u32, u32)> {
+    fn best(&self, lists: &Lists, lookups: &mut u64) -> Option<(u32, u32)> {
         let weight = self.state.of.memory_weight;
         let cost_max = self.state.cost_max;
         let bounded = cost_max.is_finite() && cost_max > 0.0;
@@ -220,12 +220,12 @@ impl Pair<'_> {
         let rate_max = self.asked.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
         let (mut best, mut found) = (f64::INFINITY, None);
         for few in &lists.few {
-            *looks += 1;
+            *lookups += 1;
             // It cannot beat the best one so far either if its rate alone uses up the allowance at the least cost.
             let (low, high) = self.rate_within(rate_max.min(best - price * (least_cost + few.cost)));
             let from = lists.any.partition_point(|any| any.rate + few.rate < low);
             for any in lists.any[from..].iter().take_while(|any| any.rate + few.rate <= high) {
-                *looks += 1;
+                *lookups += 1;
                 let both = any.and(*few);
                 if both.cost > self.asked.cost_max {
                     continue;

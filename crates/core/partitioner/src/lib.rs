@@ -13,7 +13,7 @@ mod balance;
 mod change;
 mod divided_plan;
 mod dynamic_max;
-mod every;
+mod enumeration;
 mod exchange;
 pub mod exhaustive;
 mod explain;

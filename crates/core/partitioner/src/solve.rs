@@ -7,7 +7,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::anneal::{Best, Dice, Goal, Start, anneal};
 use crate::change::homes;
-use crate::every::best_of_all;
+use crate::enumeration::best_of_all;
 use crate::exchange::exchange;
 use crate::explain;
 use crate::greedy;
@@ -20,7 +20,7 @@ use crate::unsolved::{Reason, Unsolved};
 
 /// If all divisions can be evaluated in this many times fewer evaluations than there are moves, that is done instead,
 /// in no more time.
-pub(crate) const MOVES_PER_LOOK: u64 = 2;
+pub(crate) const MOVES_PER_EVALUATION: u64 = 2;
 /// Of 16 moves, this many polish.
 const POLISH_OF_16: u64 = 4;
 /// Of those, with a limit of disruption, this many exchange sets of models.
@@ -221,7 +221,7 @@ impl Search<'_> {
     /// The best of all divisions if there are few, otherwise of several runs: one with many models, more where a run is
     /// cheap, since runs on small problems get stuck in local optima.
     fn search(&self, start: &State<'_>, in_force: bool) -> Best {
-        if let Some(best) = best_of_all(start, self.budget.moves / MOVES_PER_LOOK, &|| self.stop()) {
+        if let Some(best) = best_of_all(start, self.budget.moves / MOVES_PER_EVALUATION, &|| self.stop()) {
             return best.afresh(start);
         }
         let mut dice = Dice(Xoshiro256PlusPlus::seed_from_u64(self.budget.seed));

@@ -26,4 +26,4 @@ pub use split::{
     BatchOption, Cost, Split, StageBudget, Unsplittable, even_split, options, split, split_options, spread,
     spread_takes,
 };
-pub use text::{EdgeWords, PipelineError, PipelineExtras, PipelineFile, ReadProfile};
+pub use text::{EdgeKeys, PipelineError, PipelineExtras, PipelineFile, ReadProfile};

@@ -5,8 +5,8 @@ use crate::token_bucket::sound;
 /// One's share of a quota that `count` divide by what each is asked for, max-min: small demands are met, large ones get
 /// equal parts of what is left. What is left when all are met is divided equally, for demands that grow.
 ///
-/// `demands` are those of all in ascending order, its `own` among them; who is not listed is asked for nothing. The
-/// shares sum to the quota, but for rounding, and none lacks while another has more than it is asked for.
+/// `demands` are those of all in ascending order, its `own` among them; members that are not listed are asked for
+/// nothing. The shares sum to the quota, but for rounding, and none lacks while another has more than it is asked for.
 #[must_use]
 pub(crate) fn share_of(quota: f64, count: usize, demands: &[f64], own: f64) -> f64 {
     let (mut left, mut rest) = (sound(quota), demands.len() as f64);
@@ -58,7 +58,7 @@ mod tests {
             let lacks = shares.iter().zip(&demands).any(|(share, demand)| *share < demand - slack);
             let has_too_much = shares.iter().zip(&demands).any(|(share, demand)| *share > demand + slack);
             prop_assert!(!(lacks && has_too_much), "{shares:?}");
-            // Who lacks has no less than anybody else.
+            // A frontend that lacks has no less than any other.
             let largest = shares.iter().copied().fold(0.0, f64::max);
             for (share, demand) in shares.iter().zip(&demands) {
                 prop_assert!(*share >= demand - slack || *share >= largest - slack, "{shares:?}");

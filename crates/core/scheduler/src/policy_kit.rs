@@ -158,7 +158,7 @@ impl Story {
             1 => {
                 let model = self.random.below(MODELS as usize) as u32;
                 self.served[model as usize] = false;
-                self.tell(ClusterInput::ModelGone(model))
+                self.step(ClusterInput::ModelGone(model))
             }
             2 => {
                 let gpu = self.random.below(GPUS as usize) as u32;
@@ -170,7 +170,7 @@ impl Story {
             }
             6 => self.cancel(),
             // Early and repeated wake-ups are harmless.
-            7 => self.tell(ClusterInput::Wake),
+            7 => self.step(ClusterInput::Wake),
             8..14 => {
                 let until = self.now + self.up_to_ms(8);
                 self.run_until(until)
@@ -193,7 +193,7 @@ impl Story {
         }
         for model in 0..MODELS {
             self.served[model as usize] = false;
-            self.tell(ClusterInput::ModelGone(model))?;
+            self.step(ClusterInput::ModelGone(model))?;
         }
         Ok(())
     }
@@ -221,7 +221,7 @@ impl Story {
         let known = ClusterModel::new(profiles.into_iter().collect::<ClassProfiles>(), slo).with_delays(delays);
         let known = Arc::new(known.with_rate(self.random.below(400) as f64));
         self.served[model as usize] = true;
-        self.tell(ClusterInput::Model { model, known })
+        self.step(ClusterInput::Model { model, known })
     }
 
     fn gpu_up(&mut self, gpu: u32, after: Nanos) -> Result<(), KitFault> {
@@ -230,12 +230,12 @@ impl Story {
         }
         self.gpus[gpu as usize] = Some(VecDeque::new());
         let class = GpuClass::all().nth(self.random.below(CLASSES)).unwrap_or_default();
-        self.tell(ClusterInput::GpuUp { gpu: GpuId::new(gpu), class, free_at: self.now + after })
+        self.step(ClusterInput::GpuUp { gpu: GpuId::new(gpu), class, free_at: self.now + after })
     }
 
     fn gpu_down(&mut self, gpu: u32) -> Result<(), KitFault> {
         let Some(runs) = self.gpus[gpu as usize].take() else { return Ok(()) };
-        self.tell(ClusterInput::GpuDown(GpuId::new(gpu)))?;
+        self.step(ClusterInput::GpuDown(GpuId::new(gpu)))?;
         for run in runs {
             self.give_back(run)?;
         }
@@ -246,7 +246,7 @@ impl Story {
     fn give_back(&mut self, run: Run) -> Result<(), KitFault> {
         for request in run.requests {
             if self.served[run.model as usize] {
-                self.tell(ClusterInput::Return { model: run.model, request })?;
+                self.step(ClusterInput::Return { model: run.model, request })?;
             }
         }
         Ok(())
@@ -272,14 +272,14 @@ impl Story {
         };
         let id = RequestId { sequence: self.report.arrived, ..RequestId::default() };
         let request = Request { id, deadline, items, weight: RequestValue::ONE, variant: 0 };
-        self.tell(ClusterInput::Arrive { model, request })
+        self.step(ClusterInput::Arrive { model, request })
     }
 
     fn cancel(&mut self) -> Result<(), KitFault> {
         let owned = self.referee.all_owned();
         let Some(&(model, request)) = owned.get(self.random.below(owned.len())) else { return Ok(()) };
         self.report.cancelled += 1;
-        self.tell(ClusterInput::Cancel { model, request })
+        self.step(ClusterInput::Cancel { model, request })
     }
 
     /// Follows ends and wake-ups up to this time.
@@ -297,7 +297,7 @@ impl Story {
                 Some((end, gpu)) if end == at => self.end_run(gpu)?,
                 _ => {
                     self.wake_at = Time::NEVER;
-                    self.tell(ClusterInput::Wake)?;
+                    self.step(ClusterInput::Wake)?;
                 }
             }
         }
@@ -309,19 +309,19 @@ impl Story {
         let (gpu, model, start) = (GpuId::new(gpu as u32), run.model, run.plan.start);
         if run.is_refused {
             self.report.refused += 1;
-            self.tell(ClusterInput::Refused { gpu, model, start })?;
+            self.step(ClusterInput::Refused { gpu, model, start })?;
             return self.give_back(run);
         }
         self.report.ran += run.requests.len() as u64;
         let (start_late, latency) = (run.start.since(start), run.end.since(run.start));
-        self.tell(ClusterInput::Done { gpu, model, start, start_late, latency })
+        self.step(ClusterInput::Done { gpu, model, start, start_late, latency })
     }
 
     /// One step, its check, and what follows from it.
-    fn tell(&mut self, input: ClusterInput) -> Result<(), KitFault> {
+    fn step(&mut self, input: ClusterInput) -> Result<(), KitFault> {
         let (seed, now) = (self.seed, self.now);
         let at_fault = |fault| KitFault::Policy { seed, now, fault };
-        self.referee.told(now, &input);
+        self.referee.observe(now, &input);
         let mut out = std::mem::take(&mut self.out);
         out.clear();
         self.policy.step(now, input, &mut out).map_err(at_fault)?;

@@ -22,7 +22,7 @@ impl AddedPolicy {
     }
 
     fn checked(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) -> Result<(), PolicyFault> {
-        self.referee.told(now, &input);
+        self.referee.observe(now, &input);
         self.policy.step(now, input, out)?;
         self.waiting = self.policy.waiting();
         self.referee.ordered(now, out, self.waiting).map_err(|violation| self.policy.violated(violation))

@@ -15,7 +15,7 @@ const FIRST_MOVE: f64 = 0.04;
 /// at a higher one, and long steps down would skip the passing ones.
 const MOVE_DOWN: f64 = 0.05;
 /// Shares of the goodput at which lower rates are checked as well.
-const LOOKED_AT_BELOW: [f64; 3] = [0.75, 0.5, 0.25];
+const TRIED_BELOW: [f64; 3] = [0.75, 0.5, 0.25];
 /// Below this share of the fluid bound the goodput counts as zero.
 const LEAST_SHARE: f64 = 1e-3;
 /// No policy exceeds the bound by this factor, but a trace that is played ever faster may end before it overloads the
@@ -179,7 +179,7 @@ impl GoodputSearch {
             }
             self.verdicts.fill(None);
             match self.found_rps {
-                Some(found) => self.look_below(found, passed),
+                Some(found) => self.try_below(found, passed),
                 None if passed => self.advance(Some(self.rate_rps), self.failed_rps),
                 None => self.advance(self.passed_rps, Some(self.rate_rps)),
             }
@@ -215,15 +215,15 @@ impl GoodputSearch {
 
     fn find(&mut self, goodput_rps: f64) {
         self.found_rps = Some(goodput_rps);
-        self.rate_rps = goodput_rps * LOOKED_AT_BELOW[0];
+        self.rate_rps = goodput_rps * TRIED_BELOW[0];
     }
 
     /// Takes the verdict at a rate below the goodput; the last one ends the search.
-    fn look_below(&mut self, found_rps: f64, passed: bool) {
+    fn try_below(&mut self, found_rps: f64, passed: bool) {
         if !passed {
             self.fails_below.push(self.rate_rps);
         }
-        match LOOKED_AT_BELOW.iter().map(|share| share * found_rps).find(|&rate_rps| rate_rps < self.rate_rps) {
+        match TRIED_BELOW.iter().map(|share| share * found_rps).find(|&rate_rps| rate_rps < self.rate_rps) {
             Some(rate_rps) => self.rate_rps = rate_rps,
             None => self.goodput_rps = Some(found_rps),
         }

@@ -7,13 +7,13 @@ use crate::policy_facts::PolicyFacts;
 use crate::result::LearningResult;
 
 /// The period of corrections, as in servers.
-const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+const CHECK_EVERY: Nanos = Nanos::from_millis(100);
 
 /// The learner, and pending corrections.
 #[derive(Debug)]
 pub(crate) struct LearnerHost {
     learner: Learner,
-    look_at: Time,
+    check_at: Time,
     /// Profiles that the referee does not have yet.
     corrected: Vec<(u32, GpuClass, LatencyProfile)>,
     result: LearningResult,
@@ -41,7 +41,7 @@ impl LearnerHost {
             }
         }
         let (corrected, result) = (Vec::new(), LearningResult::default());
-        Some(Box::new(Self { learner, look_at: Time::ZERO + LOOK_EVERY, corrected, result }))
+        Some(Box::new(Self { learner, check_at: Time::ZERO + CHECK_EVERY, corrected, result }))
     }
 
     pub(crate) fn gpu_up(&mut self, gpu: GpuId, class: GpuClass) {
@@ -63,10 +63,10 @@ impl LearnerHost {
 
     /// Returns the corrections that are due.
     pub(crate) fn due(&mut self, now: Time) -> Vec<LearntChange> {
-        if now < self.look_at {
+        if now < self.check_at {
             return Vec::new();
         }
-        self.look_at = now + LOOK_EVERY;
+        self.check_at = now + CHECK_EVERY;
         let corrections = self.learner.due_corrections(now);
         self.changes(corrections)
     }

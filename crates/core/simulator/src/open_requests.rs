@@ -7,9 +7,9 @@ pub(crate) const OPEN_SPAN_MAX: usize = 1 << 24;
 /// Initial capacity: enough for 25 000 requests per second with an SLO of 40 ms.
 const OPEN_SPAN_MIN: usize = 1 << 10;
 
-/// Who asks for a request.
+/// Where a request comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Asker {
+pub(crate) enum RequestOrigin {
     #[default]
     Client,
     /// A pipeline: it is a stage request.
@@ -24,7 +24,7 @@ pub(crate) struct OpenRequest {
     pub(crate) model: u32,
     pub(crate) items: u16,
     pub(crate) variant: u16,
-    pub(crate) asker: Asker,
+    pub(crate) origin: RequestOrigin,
     /// Whether it is in a plan on a GPU; otherwise the policy holds it.
     pub(crate) planned: bool,
 }

@@ -3,7 +3,7 @@
 use symphony_scheduler::{Delays, Plan, PlanCheck, Request, Violation};
 use symphony_types::{FamilyProfile, GpuClass, GpuId, Invariant, LatencyProfile, Nanos, RequestId, Time, VariantRows};
 
-use crate::open_requests::{Asker, OpenRequest, OpenRequests};
+use crate::open_requests::{OpenRequest, OpenRequests, RequestOrigin};
 
 /// Checks the orders of the policy with records of its own.
 #[derive(Debug)]
@@ -37,14 +37,20 @@ impl Referee {
 
     /// A request arrives. Returns the oldest open one if it is too old for both to be kept.
     #[inline]
-    pub(crate) fn arrived(&mut self, now: Time, model: u32, request: &Request, asker: Asker) -> Option<OpenRequest> {
+    pub(crate) fn arrived(
+        &mut self,
+        now: Time,
+        model: u32,
+        request: &Request,
+        origin: RequestOrigin,
+    ) -> Option<OpenRequest> {
         let open = OpenRequest {
             arrived: now,
             deadline: request.deadline,
             model,
             items: request.items as u16,
             variant: request.variant as u16,
-            asker,
+            origin,
             planned: false,
         };
         self.requests.open(request.id.sequence, open)

@@ -94,7 +94,7 @@ pub(crate) struct Scaling {
     uses: Vec<Use>,
     /// Orders with their arrival times, in order.
     ordered: VecDeque<(Time, GpuId)>,
-    look_at: Time,
+    check_at: Time,
     window_from: Time,
     /// The demand until then.
     demand: Nanos,
@@ -144,7 +144,7 @@ impl Scaling {
             kind_of,
             uses,
             ordered: VecDeque::new(),
-            look_at: Time::ZERO + autoscale.period,
+            check_at: Time::ZERO + autoscale.period,
             window_from: Time::ZERO,
             demand: Nanos::ZERO,
             busy_time: Nanos::ZERO,
@@ -168,7 +168,7 @@ impl Scaling {
 
     /// When the next action is due.
     pub(crate) fn next(&self) -> Time {
-        self.ordered.front().map_or(self.look_at, |&(at, _)| at.min(self.look_at))
+        self.ordered.front().map_or(self.check_at, |&(at, _)| at.min(self.check_at))
     }
 
     pub(crate) fn arrived(&mut self, model: usize, items: u32) {
@@ -216,7 +216,7 @@ impl Scaling {
             self.counted.powered += 1;
             orders.push(ScalingOrder::Up(gpu));
         }
-        if now >= self.look_at {
+        if now >= self.check_at {
             let window = self.measure(now, gpus, demand);
             let advice = match &mut self.budgeted {
                 None => self.autoscaler.observe(now, &window),
@@ -224,7 +224,7 @@ impl Scaling {
             };
             self.record(now, &window, &advice);
             self.apply_advice(now, gpus, &advice, orders);
-            self.look_at = now + self.period;
+            self.check_at = now + self.period;
         }
     }
 

@@ -7,7 +7,7 @@ use symphony_workload::{Arrival, ModelSpec, Scenario, ValueDistribution};
 
 use crate::gpus::Run;
 use crate::histogram::{Histogram, quantile};
-use crate::open_requests::{Asker, OpenRequest};
+use crate::open_requests::{OpenRequest, RequestOrigin};
 use crate::pipelines::PipelineTally;
 use crate::result::{ModelResult, Queueing, RunResult};
 use crate::scaling_trace::ScalingResult;
@@ -135,13 +135,13 @@ impl Tally {
 
     /// Returns whether the request counts.
     #[inline]
-    pub(crate) fn arrived(&mut self, model: usize, at: Time, asker: Asker) -> bool {
+    pub(crate) fn arrived(&mut self, model: usize, at: Time, origin: RequestOrigin) -> bool {
         self.simulated += 1;
         let counts = self.counts(at);
         if counts {
             let model = &mut self.models[model];
             model.offered += 1;
-            model.judged.offered += u64::from(asker == Asker::Client);
+            model.judged.offered += u64::from(origin == RequestOrigin::Client);
             self.undecided += 1;
         }
         counts
@@ -154,7 +154,7 @@ impl Tally {
         if counts {
             model.dropped += 1;
             model.shed += u64::from(reason == DropReason::Shed);
-            model.judged.bad += u64::from(open.asker == Asker::Client);
+            model.judged.bad += u64::from(open.origin == RequestOrigin::Client);
             self.undecided -= 1;
         }
         model.judged.bad
@@ -197,7 +197,7 @@ impl Tally {
         }
         let answered = run.end + self.reply;
         let model = &mut self.models[run.model as usize];
-        let (is_good, is_judged) = (answered <= open.deadline, open.asker == Asker::Client);
+        let (is_good, is_judged) = (answered <= open.deadline, open.origin == RequestOrigin::Client);
         if is_good {
             model.good += 1
         } else {

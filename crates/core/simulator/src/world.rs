@@ -18,8 +18,8 @@ use crate::error::{Error, replay_command};
 use crate::failures::{Change, Failures};
 use crate::gpus::Gpus;
 use crate::hosted::{Fault, Hosted};
-use crate::open_requests::{Asker, OPEN_SPAN_MAX, OpenRequest};
-use crate::pipelines::{Pipelines, Told};
+use crate::open_requests::{OPEN_SPAN_MAX, OpenRequest, RequestOrigin};
+use crate::pipelines::{HostEvent, Pipelines};
 use crate::policy_facts::PolicyFacts;
 use crate::referee::Referee;
 use crate::result::RunResult;
@@ -177,7 +177,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             if at == ends {
                 self.end_plan()?;
             } else if at == dues {
-                self.host(Told::Due)?;
+                self.host(HostEvent::Due)?;
             } else if at == changes {
                 self.change()?;
             } else if at == self.replan_at {
@@ -191,7 +191,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                 self.arrive()?;
             }
             while let Some((sequence, reason)) = self.lost.pop_front() {
-                self.host(Told::Dropped(sequence, reason))?;
+                self.host(HostEvent::Dropped(sequence, reason))?;
             }
         }
         Ok(())
@@ -241,14 +241,14 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         let Some((model, _)) = self.next_arrivals.min() else { return Ok(()) };
         if model >= self.streams.len() {
             self.schedule_arrival(model);
-            self.come(model - self.streams.len());
+            self.pipeline_arrives(model - self.streams.len());
             return Ok(());
         }
         let arriving = self.arriving[model];
         let id = self.id(self.sequence);
         self.sequence += 1;
         self.schedule_arrival(model);
-        if self.tally.arrived(model, self.now, Asker::Client) {
+        if self.tally.arrived(model, self.now, RequestOrigin::Client) {
             self.stuck_after = self.stuck_after.max(self.now + arriving.slo + DECIDED_AFTER_MAX);
         }
         if let Some(scaling) = &mut self.scaling {
@@ -262,7 +262,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             variant: arriving.variant,
         };
         let model = model as u32;
-        if let Some(oldest) = self.referee.arrived(self.now, model, &request, Asker::Client) {
+        if let Some(oldest) = self.referee.arrived(self.now, model, &request, RequestOrigin::Client) {
             return Err(self.too_many_open(id, &oldest));
         }
         self.watch.queued(self.now, model);
@@ -313,7 +313,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
 
     /// A request that comes back from a GPU, as it arrived; `None` if it is not awaited.
     fn returned(&self, id: RequestId, open: &OpenRequest) -> Option<Request> {
-        if open.asker == Asker::Stage {
+        if open.origin == RequestOrigin::Stage {
             return self.pipelines.as_ref()?.request(id.sequence);
         }
         let (deadline, items, variant) = (open.deadline, u32::from(open.items), u32::from(open.variant));
@@ -357,7 +357,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             if let Some(request) = referee.finished(run.model, sequence) {
                 counted += u64::from(tally.answered(run, &request));
                 late += u32::from(run.end + reply > request.deadline);
-                if let (Asker::Stage, Some(pipelines)) = (request.asker, pipelines.as_mut()) {
+                if let (RequestOrigin::Stage, Some(pipelines)) = (request.origin, pipelines.as_mut()) {
                     pipelines.answered(run.end + reply, sequence);
                 }
             }
@@ -426,7 +426,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     let open = self.referee.dropped(model, request.id)?;
                     let bad = self.tally.dropped(model as usize, &open, reason);
                     self.give_up_if_certain(model as usize, bad);
-                    if open.asker == Asker::Stage {
+                    if open.origin == RequestOrigin::Stage {
                         self.lost.push_back((request.id.sequence, reason));
                     }
                     if let Some(scaling) = &mut self.scaling {

@@ -1,7 +1,7 @@
 //! Encoding of values: integers have variable length, variants are one byte, sequences start with their length.
 //!
 //! Written by hand instead of derived, so that equal values have equal bytes, a step is encoded without allocation, and
-//! an addition to an input or action fails to compile in `words.rs` instead of silently changing the format
+//! an addition to an input or action fails to compile in `encodings.rs` instead of silently changing the format
 //! (docs/adr/0009).
 
 use crate::TapeError;

@@ -6,6 +6,7 @@
 
 mod chunk;
 mod codec;
+mod encodings;
 mod error;
 mod header;
 mod outcomes;
@@ -15,7 +16,6 @@ mod recorded;
 mod recorded_load;
 mod replay;
 mod summary;
-mod words;
 
 pub use chunk::Chunk;
 pub use error::TapeError;

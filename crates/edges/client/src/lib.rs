@@ -25,7 +25,7 @@
 //!
 //! **Retries.** A request is sent to a second frontend only if the first one certainly did not accept it: there was no
 //! connection, or the frontend refused it before giving it an id, and permitted a retry. A request that may have been
-//! accepted is never sent again, so it runs at most once. Whether to repeat it is for the caller to decide, who knows
+//! accepted is never sent again, so it runs at most once. Whether to repeat it is for the caller to decide: it knows
 //! whether the model may run twice. Attempts are made one after the other.
 //!
 //! **Cancellation.** Dropping a future of [`Client::infer`] cancels its request, also at the frontend and the

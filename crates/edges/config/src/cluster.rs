@@ -16,7 +16,7 @@ pub struct ClusterConfig {
     pub scheduler: Vec<ReplicaConfig>,
 }
 
-/// One scheduler replica, as everybody else sees it.
+/// One scheduler replica, as other processes see it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReplicaConfig {

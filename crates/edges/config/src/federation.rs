@@ -52,7 +52,7 @@ impl Default for FederationBalanceConfig {
     }
 }
 
-/// One replica of the top-level group, as everybody else sees it.
+/// One replica of the top-level group, as other processes see it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FederationReplicaConfig {

@@ -34,7 +34,7 @@ pub struct FrontendConfig {
     pub access_log: bool,
     /// Whether the statistics are shown under Triton's names, too.
     pub metrics_triton_names: bool,
-    /// The file of tenants and their keys; none (an empty string) serves everybody, which takes loopback or
+    /// The file of tenants and their keys; none (an empty string) serves every caller, which takes loopback or
     /// `security.insecure_public`.
     #[serde(with = "crate::empty_is_none")]
     pub tenants: Option<PathBuf>,

@@ -43,7 +43,7 @@ impl NodeConfig {
         layers::lay_over(&mut given, layers::from_env(env)?);
         layers::lay_over(&mut given, layers::from_overrides(overrides)?);
 
-        // A role's own section only exists if somebody speaks of it or the role needs it; the others always do.
+        // A role's own section exists only if it is given or the role needs it; the others always do.
         let optional = ["scheduler", "frontend", "backend", "federation"];
         let mut whole = defaults();
         whole.retain(|section, _| {

@@ -21,7 +21,7 @@ pub struct SecurityConfig {
     pub key: Option<PathBuf>,
     /// Plaintext, on loopback only.
     pub insecure_dev: bool,
-    /// Public ports beyond loopback serve everybody: clients without keys, and people who look at status pages.
+    /// Public ports beyond loopback serve every caller: clients without keys, and people who look at status pages.
     pub insecure_public: bool,
     /// Names by which browsers may ask for status pages that need no key.
     pub page_hosts: Vec<String>,

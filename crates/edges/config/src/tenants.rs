@@ -213,7 +213,7 @@ impl TenantsFile {
         if text.len() as u64 > crate::CONFIG_BYTES_MAX {
             return Err(TenantsError::TooLong(text.len()));
         }
-        // The parser's message quotes the line, which may hold a key that somebody wrote in place of its hash.
+        // The parser's message quotes the line, which may hold a key that was written in place of its hash.
         let parsed: Raw = toml::from_str(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start].matches('\n').count() + 1);
             let place = line.map_or_else(String::new, |line| format!("line {line}: "));

@@ -116,7 +116,7 @@ fn noise_is_off_and_is_a_number_within_the_simulators_limit() {
     }
     assert!(refusal(Role::Up, DEV, &[emulated, "backend.noise=much"]).contains("`much` is not a number"));
     let real = refusal(Role::Up, DEV, &["backend.noise=0.1"]);
-    assert!(real.contains("backend.noise: only executor = \"emulated\" heeds it"), "{real}");
+    assert!(real.contains("backend.noise: only executor = \"emulated\" uses it"), "{real}");
 }
 
 #[test]
@@ -265,11 +265,11 @@ fn what_cannot_work_is_explained_with_key_and_values() {
         (&["frames.required=true"], "frames.required: only another way than TCP can be required"),
         (&["frames.rdma_device=mlx5_0"], "frames.rdma_device: `mlx5_0` is only used with transport = \"rdma\""),
         (&["frames.spin_us=10001"], "frames.spin_us: 10001 is out of range; expected 0 to 10000"),
-        (&["frames.transport=tcp", "frames.spin_us=10"], "frames.spin_us: nobody reads shared memory with transport"),
+        (&["frames.transport=tcp", "frames.spin_us=10"], "frames.spin_us: shared memory is not used with transport"),
         (&["frontend.answer_grace_ms=60001"], "frontend.answer_grace_ms: 60001 is out of range"),
         (
             &["frontend.grpc=10.0.0.1:8001", "security.insecure_dev=true"],
-            "10.0.0.1:8001 is not a loopback address, and with security.insecure_dev whoever",
+            "10.0.0.1:8001 is not a loopback address, and with security.insecure_dev anything",
         ),
         (
             &["frontend.rest=10.0.0.1:8000"],

@@ -26,7 +26,8 @@ const SAY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// Pause between two rounds of questions.
 pub const ASK_AGAIN_AFTER: Duration = Duration::from_millis(25);
 
-/// How long an answer may take: a view can be large, and who speaks for a quorum may have to ask the leader first.
+/// How long an answer may take: a view can be large, and a replica that answers for a quorum may have to ask the leader
+/// first.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a replica with an empty disk asks another one.
@@ -40,19 +41,19 @@ pub enum Question {
 
 /// What another replica says of the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Past {
+pub struct PeerState {
     /// Log index of the last command that it has applied.
     pub applied_index: u64,
     /// [Of its log](ControlGroup::log_entries), applied or not. One that has applied nothing yet may wait for the
     /// asking replica's vote.
     pub log_entries: u64,
     /// What its state says of the asking replica.
-    pub asker: Asker,
+    pub asker: MemberStatus,
 }
 
 /// What a state says of a replica that has nothing on its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Asker {
+pub enum MemberStatus {
     /// Nothing.
     #[default]
     New,
@@ -64,7 +65,7 @@ pub enum Asker {
     Stranger,
 }
 
-impl Past {
+impl PeerState {
     /// Whether it has no more than what a group begins with: the first membership, which every founder writes alike, or
     /// the state from a backup. No leader was elected and nothing was acknowledged since.
     const fn is_new(self) -> bool {
@@ -135,17 +136,16 @@ impl Newcomer {
         ask: impl Fn(NodeId, Question) -> F,
     ) -> Result<(), FoundingError>
     where
-        F: Future<Output = Result<Past, String>>,
+        F: Future<Output = Result<PeerState, String>>,
     {
         let (others, mut rounds) = (self.others(), Rounds::begin());
         loop {
             // All of them in each round: one that was empty may have founded the group since.
             let answers = ask_each(&others, &ask).await;
             let mut verdict = judge(self.join, &answers, None);
-            let (mut pasts, mut why) = (answered(&answers).peekable(), String::new());
+            let (mut peers, mut why) = (answered(&answers).peekable(), String::new());
             // If no replica has a log, there is no leader to wait for.
-            if verdict == Verdict::LookAgain
-                && (self.join || pasts.peek().is_none() || pasts.any(|past| past.has_log()))
+            if verdict == Verdict::AskAgain && (self.join || peers.peek().is_none() || peers.any(|peer| peer.has_log()))
             {
                 match ask_quorum(&others, &ask).await {
                     Ok(of_quorum) => verdict = judge(self.join, &answers, Some(of_quorum)),
@@ -153,7 +153,7 @@ impl Newcomer {
                 }
             }
             match verdict {
-                Verdict::LookAgain => rounds.next(|| self.say_who_is_missing(&answers, &why)).await,
+                Verdict::AskAgain => rounds.next(|| self.say_who_is_missing(&answers, &why)).await,
                 Verdict::Known => return Err(FoundingError::Known),
                 Verdict::Removed => return Err(FoundingError::Removed),
                 Verdict::Stranger => return Err(FoundingError::Stranger),
@@ -178,7 +178,7 @@ impl Newcomer {
     /// Another replica has a log; this one has taken no part.
     pub async fn begin<F>(&self, group: &ControlGroup, ask: impl Fn(NodeId, Question) -> F) -> Result<(), FoundingError>
     where
-        F: Future<Output = Result<Past, String>>,
+        F: Future<Output = Result<PeerState, String>>,
     {
         let (others, mut rounds) = (self.others(), Rounds::begin());
         loop {
@@ -201,7 +201,7 @@ impl Newcomer {
         self.voters.keys().copied().filter(|&node| node != self.node).collect()
     }
 
-    /// Logs for whom a restored replica waits.
+    /// Logs which replicas a restored replica waits for.
     fn say_that_it_begins_alone(&self, answers: &Answers) {
         tracing::warn!(
             node = %self.node,
@@ -224,7 +224,7 @@ impl Newcomer {
     fn say_who_is_missing(&self, answers: &Answers, no_quorum: &str) {
         let (me, dir, what) = (self.node, self.data_dir.display(), self.what);
         let missing = self.missing(answers);
-        let restored = answers.iter().filter(|(_, answer)| answer.as_ref().is_ok_and(|past| past.is_restored()));
+        let restored = answers.iter().filter(|(_, answer)| answer.as_ref().is_ok_and(|peer| peer.is_restored()));
         let restored: Vec<_> = restored.map(|(node, _)| node.to_string()).collect();
         if restored.len() > 1 {
             tracing::warn!(
@@ -232,7 +232,7 @@ impl Newcomer {
                 restored = restored.join(", "),
                 "more than one replica was restored from a backup, so this one follows none: stop all but one of them, and empty their directories",
             );
-        } else if answered(answers).any(|past| past.is_restored() && past.asker != Asker::New) {
+        } else if answered(answers).any(|peer| peer.is_restored() && peer.asker != MemberStatus::New) {
             tracing::warn!(
                 node = %me,
                 restored = restored.join(", "),
@@ -252,7 +252,7 @@ impl Newcomer {
             );
         } else if self.join {
             tracing::warn!(node = %me, %missing, no_quorum, "no leader with a quorum has answered yet; this replica waits to join");
-        } else if answered(answers).any(|past| past.has_log()) {
+        } else if answered(answers).any(|peer| peer.has_log()) {
             tracing::warn!(
                 node = %me,
                 %missing,
@@ -292,16 +292,16 @@ impl Rounds {
 }
 
 /// What the others said in one round, or why they said nothing.
-type Answers = BTreeMap<NodeId, Result<Past, String>>;
+type Answers = BTreeMap<NodeId, Result<PeerState, String>>;
 
-fn answered(answers: &Answers) -> impl Iterator<Item = Past> + '_ {
+fn answered(answers: &Answers) -> impl Iterator<Item = PeerState> + '_ {
     answers.values().filter_map(|answer| answer.as_ref().ok()).copied()
 }
 
 /// What each of the others says of itself.
 async fn ask_each<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Answers
 where
-    F: Future<Output = Result<Past, String>>,
+    F: Future<Output = Result<PeerState, String>>,
 {
     let answers = others.iter().map(|&node| ask(node, Question::Replica));
     others.iter().copied().zip(join_all(answers).await).collect()
@@ -309,23 +309,23 @@ where
 
 /// Whether all others have answered that they have nothing; or one that has a log.
 fn is_alone(answers: &Answers) -> Result<bool, NodeId> {
-    match answers.iter().find(|(_, answer)| answer.as_ref().is_ok_and(|past| past.has_log())) {
+    match answers.iter().find(|(_, answer)| answer.as_ref().is_ok_and(|peer| peer.has_log())) {
         Some((&node, _)) => Err(node),
         None => Ok(answers.values().all(Result::is_ok)),
     }
 }
 
 /// What the group says of this replica, by the first of the others that can speak for a quorum; else why none can.
-async fn ask_quorum<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Result<Asker, String>
+async fn ask_quorum<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Result<MemberStatus, String>
 where
-    F: Future<Output = Result<Past, String>>,
+    F: Future<Output = Result<PeerState, String>>,
 {
     let question = |&node: &NodeId| ask(node, Question::Quorum).map(move |answer| (node, answer));
     let mut asked: FuturesUnordered<_> = others.iter().map(question).collect();
     let mut whys = Vec::new();
     while let Some((node, answer)) = asked.next().await {
         match answer {
-            Ok(past) => return Ok(past.asker),
+            Ok(peer) => return Ok(peer.asker),
             Err(why) => whys.push(format!("{node}: {why}")),
         }
     }
@@ -340,7 +340,7 @@ enum Verdict {
     /// None of the others relied on this replica. The leader will reach it, or an operator will add it.
     Join,
     /// Nothing is proven.
-    LookAgain,
+    AskAgain,
     /// This replica was once a member of the group.
     Known,
     /// This replica was a member and was removed.
@@ -350,73 +350,77 @@ enum Verdict {
 }
 
 /// Decides by the answers of one round, and by what a quorum knows of this replica, if one has answered.
-fn judge(join: bool, answers: &Answers, of_quorum: Option<Asker>) -> Verdict {
+fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verdict {
     #[cfg(feature = "planted-faults")]
     if crate::planted::is(crate::planted::Bug::FoundsUnasked) && !join {
         return Verdict::Found;
     }
     #[cfg(feature = "planted-faults")]
-    if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|past| past.has_log()) {
+    if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|peer| peer.has_log()) {
         return Verdict::Join;
     }
     // One word is enough, but not that of a disk of the group before the restored one. Nor that of a restored one
     // unless all say the same: it may have been restored by mistake, beside a group that lives.
-    let restored: Vec<_> = answered(answers).filter(|past| past.is_restored()).collect();
-    let begins_at = restored.iter().map(|past| past.applied_index).max().unwrap_or(0);
-    let all_say = |asker: Asker| answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.asker == asker));
-    let counts = |past: &Past| past.applied_index >= begins_at && (!past.is_restored() || all_say(past.asker));
-    let words = answered(answers).filter(counts).map(|past| past.asker);
+    let restored: Vec<_> = answered(answers).filter(|peer| peer.is_restored()).collect();
+    let begins_at = restored.iter().map(|peer| peer.applied_index).max().unwrap_or(0);
+    let all_say =
+        |asker: MemberStatus| answers.values().all(|answer| answer.as_ref().is_ok_and(|peer| peer.asker == asker));
+    let counts = |peer: &PeerState| peer.applied_index >= begins_at && (!peer.is_restored() || all_say(peer.asker));
+    let words = answered(answers).filter(counts).map(|peer| peer.asker);
     let said: Vec<_> = words.chain(of_quorum).collect();
-    let refusals =
-        [(Asker::Known, Verdict::Known), (Asker::Removed, Verdict::Removed), (Asker::Stranger, Verdict::Stranger)];
+    let refusals = [
+        (MemberStatus::Known, Verdict::Known),
+        (MemberStatus::Removed, Verdict::Removed),
+        (MemberStatus::Stranger, Verdict::Stranger),
+    ];
     if let Some((_, refusal)) = refusals.into_iter().find(|(asker, _)| said.contains(asker)) {
         return refusal;
     }
     if restored.len() > 1 {
         // Whichever it followed, the other one would undo what it had acknowledged.
-        return Verdict::LookAgain;
+        return Verdict::AskAgain;
     }
-    if answers.values().all(|answer| answer.as_ref().is_ok_and(|past| past.is_new())) {
+    if answers.values().all(|answer| answer.as_ref().is_ok_and(|peer| peer.is_new())) {
         // A state from a backup is what the group begins with, and this one must not begin with less; nor at all in a
         // group that begins without it.
         if let Some(beginning) = restored.first() {
-            return if beginning.asker == Asker::New { Verdict::Join } else { Verdict::LookAgain };
+            return if beginning.asker == MemberStatus::New { Verdict::Join } else { Verdict::AskAgain };
         }
         // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
         if !join {
             return Verdict::Found;
         }
     }
-    if of_quorum.is_some() { Verdict::Join } else { Verdict::LookAgain }
+    if of_quorum.is_some() { Verdict::Join } else { Verdict::AskAgain }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const EMPTY: Past = Past { applied_index: 0, log_entries: 0, asker: Asker::New };
-    const OLD: Past = Past { applied_index: 7, log_entries: 8, asker: Asker::New };
-    const FOUNDED: Past = Past { log_entries: 1, ..EMPTY };
-    const LED: Past = Past { log_entries: 2, ..EMPTY };
+    const EMPTY: PeerState = PeerState { applied_index: 0, log_entries: 0, asker: MemberStatus::New };
+    const OLD: PeerState = PeerState { applied_index: 7, log_entries: 8, asker: MemberStatus::New };
+    const FOUNDED: PeerState = PeerState { log_entries: 1, ..EMPTY };
+    const LED: PeerState = PeerState { log_entries: 2, ..EMPTY };
 
     /// By the answers of replicas 1, 2 …; `None` for one that is silent.
-    fn judged(join: bool, given: &[Option<Past>], of_quorum: Option<Asker>) -> Verdict {
-        let given = given.iter().map(|past| past.ok_or_else(|| "no answer".to_owned()));
+    fn judged(join: bool, given: &[Option<PeerState>], of_quorum: Option<MemberStatus>) -> Verdict {
+        let given = given.iter().map(|peer| peer.ok_or_else(|| "no answer".to_owned()));
         judge(join, &(1..).map(NodeId::new).zip(given).collect(), of_quorum)
     }
 
     #[test]
     fn a_group_is_founded_only_where_nobody_has_one() {
-        let judged = |given: &[Option<Past>]| judged(false, given, None);
+        let judged = |given: &[Option<PeerState>]| judged(false, given, None);
         assert_eq!(judged(&[]), Verdict::Found, "nobody else shall be there");
         assert_eq!(judged(&[Some(EMPTY), Some(EMPTY)]), Verdict::Found, "all are empty");
         assert_eq!(judged(&[Some(FOUNDED), Some(EMPTY)]), Verdict::Found, "it may be gone before it says more");
-        assert_eq!(judged(&[Some(EMPTY), None]), Verdict::LookAgain, "the third may have one");
-        assert_eq!(judged(&[Some(FOUNDED), None]), Verdict::LookAgain, "it may have been left behind by the third");
-        assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::LookAgain, "more than the first membership");
+        assert_eq!(judged(&[Some(EMPTY), None]), Verdict::AskAgain, "the third may have one");
+        assert_eq!(judged(&[Some(FOUNDED), None]), Verdict::AskAgain, "it may have been left behind by the third");
+        assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::AskAgain, "more than the first membership");
     }
 
-    const RESTORED: Past = Past { applied_index: 1 << 50, log_entries: 1, asker: Asker::New };
+    const RESTORED: PeerState = PeerState { applied_index: 1 << 50, log_entries: 1, asker: MemberStatus::New };
 
     #[test]
     fn who_comes_to_a_restored_state_joins_it_once_all_are_there() {
@@ -425,39 +429,47 @@ mod tests {
             assert_eq!(judged(join, &[restored, Some(EMPTY)], None), Verdict::Join, "{join}");
             assert_eq!(judged(join, &[restored], None), Verdict::Join, "{join}");
             let silent = judged(join, &[restored, None], None);
-            assert_eq!(silent, Verdict::LookAgain, "it may have been left behind since: {join}");
+            assert_eq!(silent, Verdict::AskAgain, "it may have been left behind since: {join}");
         }
     }
 
     #[test]
     fn of_two_restored_ones_none_is_followed() {
-        let other = Past { applied_index: 1 << 51, ..RESTORED };
-        for of_quorum in [None, Some(Asker::New)] {
-            assert_eq!(judged(false, &[Some(RESTORED), Some(other)], of_quorum), Verdict::LookAgain);
-            assert_eq!(judged(false, &[Some(RESTORED), Some(other), Some(EMPTY)], of_quorum), Verdict::LookAgain);
+        let other = PeerState { applied_index: 1 << 51, ..RESTORED };
+        for of_quorum in [None, Some(MemberStatus::New)] {
+            assert_eq!(judged(false, &[Some(RESTORED), Some(other)], of_quorum), Verdict::AskAgain);
+            assert_eq!(judged(false, &[Some(RESTORED), Some(other), Some(EMPTY)], of_quorum), Verdict::AskAgain);
         }
     }
 
     #[test]
     fn a_disk_of_the_group_before_the_restored_one_has_no_say() {
-        for (asker, refusal) in [(Asker::Known, Verdict::Known), (Asker::Removed, Verdict::Removed)] {
-            let former = Some(Past { asker, ..OLD });
-            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::LookAgain, "it waits: {asker:?}");
-            let newer = Some(Past { asker, log_entries: 2, ..RESTORED });
+        for (asker, refusal) in [(MemberStatus::Known, Verdict::Known), (MemberStatus::Removed, Verdict::Removed)] {
+            let former = Some(PeerState { asker, ..OLD });
+            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::AskAgain, "it waits: {asker:?}");
+            let newer = Some(PeerState { asker, log_entries: 2, ..RESTORED });
             assert_eq!(judged(false, &[Some(RESTORED), newer], None), refusal, "it has a log since");
         }
     }
 
     #[test]
     fn one_that_was_restored_by_mistake_ends_no_newcomer() {
-        let mistaken = Some(Past { asker: Asker::Removed, ..RESTORED });
+        let mistaken = Some(PeerState { asker: MemberStatus::Removed, ..RESTORED });
         for join in [false, true] {
             for others in [&[mistaken, Some(OLD)][..], &[mistaken, Some(EMPTY)], &[mistaken, None]] {
-                assert_eq!(judged(join, others, None), Verdict::LookAgain, "{join} {others:?}");
+                assert_eq!(judged(join, others, None), Verdict::AskAgain, "{join} {others:?}");
             }
             let living = [mistaken, Some(OLD)];
-            assert_eq!(judged(join, &living, Some(Asker::New)), Verdict::Join, "the group lives beside it: {join}");
-            assert_eq!(judged(join, &living, Some(Asker::Removed)), Verdict::Removed, "a quorum says so: {join}");
+            assert_eq!(
+                judged(join, &living, Some(MemberStatus::New)),
+                Verdict::Join,
+                "the group lives beside it: {join}"
+            );
+            assert_eq!(
+                judged(join, &living, Some(MemberStatus::Removed)),
+                Verdict::Removed,
+                "a quorum says so: {join}"
+            );
             assert_eq!(judged(join, &[mistaken], None), Verdict::Removed, "nobody is there to say otherwise: {join}");
             assert_eq!(judged(join, &[mistaken, mistaken], None), Verdict::Removed, "all say so: {join}");
         }
@@ -465,8 +477,8 @@ mod tests {
 
     #[test]
     fn a_restored_one_begins_only_where_all_others_have_answered_that_they_have_nothing() {
-        let alone = |given: &[Option<Past>]| {
-            let given = given.iter().map(|past| past.ok_or_else(|| "no answer".to_owned()));
+        let alone = |given: &[Option<PeerState>]| {
+            let given = given.iter().map(|peer| peer.ok_or_else(|| "no answer".to_owned()));
             is_alone(&(1..).map(NodeId::new).zip(given).collect())
         };
         assert_eq!(alone(&[]), Ok(true), "nobody else shall be there");
@@ -480,24 +492,24 @@ mod tests {
     #[test]
     fn a_part_of_the_others_proves_nothing_without_a_quorum_behind_it() {
         for part in [&[Some(LED), None][..], &[Some(OLD), None], &[Some(EMPTY), Some(OLD)], &[None, None]] {
-            assert_eq!(judged(false, part, None), Verdict::LookAgain, "{part:?}");
-            assert_eq!(judged(false, part, Some(Asker::New)), Verdict::Join, "{part:?}");
-            assert_eq!(judged(true, part, None), Verdict::LookAgain, "{part:?}");
-            assert_eq!(judged(true, part, Some(Asker::New)), Verdict::Join, "{part:?}");
+            assert_eq!(judged(false, part, None), Verdict::AskAgain, "{part:?}");
+            assert_eq!(judged(false, part, Some(MemberStatus::New)), Verdict::Join, "{part:?}");
+            assert_eq!(judged(true, part, None), Verdict::AskAgain, "{part:?}");
+            assert_eq!(judged(true, part, Some(MemberStatus::New)), Verdict::Join, "{part:?}");
         }
     }
 
     #[test]
     fn who_joins_founds_nothing_and_who_is_known_takes_no_part_by_a_single_word() {
-        assert_eq!(judged(true, &[Some(EMPTY), Some(EMPTY)], None), Verdict::LookAgain);
+        assert_eq!(judged(true, &[Some(EMPTY), Some(EMPTY)], None), Verdict::AskAgain);
         for join in [true, false] {
             for (asker, refusal) in [
-                (Asker::Known, Verdict::Known),
-                (Asker::Removed, Verdict::Removed),
-                (Asker::Stranger, Verdict::Stranger),
+                (MemberStatus::Known, Verdict::Known),
+                (MemberStatus::Removed, Verdict::Removed),
+                (MemberStatus::Stranger, Verdict::Stranger),
             ] {
-                let one = Some(Past { asker, ..OLD });
-                assert_eq!(judged(join, &[Some(EMPTY), one], Some(Asker::New)), refusal, "{join}");
+                let one = Some(PeerState { asker, ..OLD });
+                assert_eq!(judged(join, &[Some(EMPTY), one], Some(MemberStatus::New)), refusal, "{join}");
                 assert_eq!(judged(join, &[Some(OLD), None], Some(asker)), refusal, "{join}");
             }
         }

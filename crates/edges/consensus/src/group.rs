@@ -19,7 +19,7 @@ use crate::error::{MembershipError, ProposeError, ReadError, StartError};
 use crate::leadership::{self, LeaderSignals, Leadership};
 use crate::limits::{APPEND_ENTRIES_MAX, COMMAND_BYTES_MAX, CORE_ENDS_WITHIN, MESSAGE_BYTES_MAX};
 use crate::log::store::LogStore;
-use crate::pacing::Heard;
+use crate::pacing::LastHeard;
 use crate::participation::Participation;
 use crate::raft_state_machine::Machine;
 use crate::raft_types::{Command, TypeConfig};
@@ -60,7 +60,7 @@ pub struct ControlGroup {
     timing: Timing,
     participation: Arc<Participation>,
     received: Arc<Received>,
-    heard: Arc<Heard>,
+    heard: Arc<LastHeard>,
     /// None after the shutdown.
     stall_watch: Arc<Mutex<Option<StallWatch>>>,
 }
@@ -104,7 +104,7 @@ impl ControlGroup {
             }
         };
         let (told, leadership) = watch::channel(Leadership::default());
-        let heard = Arc::<Heard>::default();
+        let heard = Arc::<LastHeard>::default();
         let signals = LeaderSignals { stalled, gate, heard: Arc::clone(&heard) };
         tokio::spawn(leadership::follow(raft.clone(), signals, config.timing.clone(), told));
         // A log in memory has no disk that could hang.

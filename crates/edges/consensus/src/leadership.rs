@@ -10,7 +10,7 @@ use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
 use symphony_types::NodeId;
 use tokio::sync::watch;
 
-use crate::pacing::{Heard, Pacing, Role};
+use crate::pacing::{LastHeard, Pacing, Role};
 use crate::raft_state_machine::Machine;
 use crate::raft_types::{LogIdOf, StoredMembershipOf, TypeConfig, VoteOf};
 use crate::timing::Timing;
@@ -65,7 +65,7 @@ pub(crate) struct LeaderSignals {
     /// Whether the disk hangs.
     pub(crate) stalled: watch::Receiver<bool>,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) heard: Arc<Heard>,
+    pub(crate) heard: Arc<LastHeard>,
 }
 
 /// Follows the library and the disk until the library stops, then closes the watch; also controls the library's clock

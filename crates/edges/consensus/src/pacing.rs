@@ -78,9 +78,9 @@ impl Pacing {
 
 /// When the leader was last heard: the arrival of a message that the library then accepted.
 #[derive(Debug, Default)]
-pub(crate) struct Heard(Mutex<Option<Instant>>);
+pub(crate) struct LastHeard(Mutex<Option<Instant>>);
 
-impl Heard {
+impl LastHeard {
     pub(crate) fn note(&self, arrived: Instant) {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *last = (*last).max(Some(arrived));

@@ -29,7 +29,7 @@ pub enum Bug {
     TicksStayOff,
     /// A replica that has less than it acknowledged to its leader takes part anyway.
     ForgottenUnnoticed,
-    /// At its start a replica asks nobody for a later boot of it.
+    /// At its start a replica does not ask others for a later boot of it.
     BootsUnasked,
     /// A replica that registers does not look which boot of it is registered.
     RegistrationsUnread,

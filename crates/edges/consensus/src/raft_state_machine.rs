@@ -14,7 +14,7 @@ use crate::fault::OnDiskError;
 use crate::raft_types::{self, LeaderIdOf, LogIdOf, Response, StoredMembershipOf, TypeConfig};
 use crate::record::{Members, Position};
 use crate::snapshot::image::{self, Image};
-use crate::snapshot::shelf::Shelf;
+use crate::snapshot::snapshot_store::SnapshotStore;
 use crate::state_machine::StateMachine;
 
 type Meta = SnapshotMeta<LeaderIdOf, u64, BasicNode>;
@@ -39,7 +39,7 @@ pub(crate) struct Machine {
     state: Mutex<Box<dyn StateMachine>>,
     applied: Option<LogIdOf>,
     membership: StoredMembershipOf,
-    shelf: Arc<Shelf>,
+    snapshots: Arc<SnapshotStore>,
     fault: OnDiskError,
     blocking: Blocking,
 }
@@ -52,11 +52,21 @@ impl fmt::Debug for Machine {
 
 impl Machine {
     /// Restores the newest intact snapshot, if there is one.
-    pub(crate) fn open(state: Box<dyn StateMachine>, shelf: Arc<Shelf>, fault: OnDiskError) -> io::Result<Self> {
+    pub(crate) fn open(
+        state: Box<dyn StateMachine>,
+        snapshots: Arc<SnapshotStore>,
+        fault: OnDiskError,
+    ) -> io::Result<Self> {
         let membership = StoredMembershipOf::default();
-        let mut machine =
-            Self { state: Mutex::new(state), applied: None, membership, shelf, fault, blocking: Blocking::default() };
-        if let Some((image, _)) = machine.shelf.newest()? {
+        let mut machine = Self {
+            state: Mutex::new(state),
+            applied: None,
+            membership,
+            snapshots,
+            fault,
+            blocking: Blocking::default(),
+        };
+        if let Some((image, _)) = machine.snapshots.newest()? {
             machine.take_over(image)?;
         }
         Ok(machine)
@@ -97,7 +107,7 @@ impl Machine {
 #[derive(Debug)]
 pub(crate) struct SnapshotWriter {
     image: Image,
-    shelf: Arc<Shelf>,
+    snapshots: Arc<SnapshotStore>,
     fault: OnDiskError,
     blocking: Blocking,
 }
@@ -106,12 +116,12 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotWriter {
     type SnapshotData = Bytes;
 
     async fn build_snapshot(&mut self) -> Result<SnapshotOf, io::Error> {
-        let (image, shelf) = (self.image.clone(), self.shelf.clone());
+        let (image, snapshots) = (self.image.clone(), self.snapshots.clone());
         let meta = snapshot_meta(&image).map_err(invalid)?;
         let written = self.blocking.run(move || {
             let at = image.at;
-            let bytes = image::encode(image, shelf.cluster()).map_err(invalid)?;
-            shelf.put(at, &bytes)?;
+            let bytes = image::encode(image, snapshots.cluster()).map_err(invalid)?;
+            snapshots.put(at, &bytes)?;
             Ok::<_, io::Error>(bytes)
         });
         let written = written.await.flatten();
@@ -166,23 +176,23 @@ impl RaftStateMachine<TypeConfig> for Machine {
             members: Members::from(self.membership.membership()),
             state: self.state().snapshot(),
         };
-        SnapshotWriter { image, shelf: self.shelf.clone(), fault: self.fault, blocking: self.blocking }
+        SnapshotWriter { image, snapshots: self.snapshots.clone(), fault: self.fault, blocking: self.blocking }
     }
 
     async fn install_snapshot(&mut self, meta: &Meta, snapshot: Bytes) -> Result<(), io::Error> {
-        let image = image::decode(&snapshot, self.shelf.cluster()).map_err(invalid)?;
+        let image = image::decode(&snapshot, self.snapshots.cluster()).map_err(invalid)?;
         if snapshot_meta(&image).map_err(invalid)? != *meta {
             return Err(invalid(format!("snapshot is of {:?}, it was announced as {meta}", image.at)));
         }
-        let (at, shelf) = (image.at, self.shelf.clone());
-        let stored = self.blocking.run(move || shelf.put(at, &snapshot)).await;
+        let (at, snapshots) = (image.at, self.snapshots.clone());
+        let stored = self.blocking.run(move || snapshots.put(at, &snapshot)).await;
         self.report(stored.flatten())?;
         self.take_over(image)
     }
 
     async fn get_current_snapshot(&mut self) -> Result<Option<SnapshotOf>, io::Error> {
-        let shelf = self.shelf.clone();
-        let newest = self.blocking.run(move || shelf.newest()).await;
+        let snapshots = self.snapshots.clone();
+        let newest = self.blocking.run(move || snapshots.newest()).await;
         let newest = self.report(newest.flatten())?;
         match newest {
             Some((image, snapshot)) => Ok(Some(Snapshot { meta: snapshot_meta(&image).map_err(invalid)?, snapshot })),

@@ -4,7 +4,7 @@
 //! caller chooses both above everything that the former group can have reached, so the usual rules of Raft hold for the
 //! new one: empty replicas vote for it and get its snapshot, and whatever is left of the former group has the shorter
 //! log and the older vote. It has to be elected before its log grows: until then it is
-//! [as new](crate::founding::Past) as an empty disk.
+//! [as new](crate::founding::PeerState) as an empty disk.
 
 use std::io;
 
@@ -17,7 +17,7 @@ use crate::fault::OnDiskError;
 use crate::log::store::LogStore;
 use crate::record::{Ballot, Members, Position};
 use crate::snapshot::image::{self, Image};
-use crate::snapshot::shelf::Shelf;
+use crate::snapshot::snapshot_store::SnapshotStore;
 use crate::state_machine::StateMachine;
 
 /// What a group begins with instead of nothing.
@@ -80,8 +80,9 @@ fn begin(
     };
     let image = Image { at: Some(at), members_at: Some(at), members, state };
     let bytes = image::encode(image, &config.cluster).map_err(|error| StartError::Config(error.to_string()))?;
-    let shelf = Shelf::open(config.data_dir.join(disk::SNAPSHOT_DIR), config.cluster.clone()).map_err(storage)?;
-    shelf.put(Some(at), &bytes).map_err(storage)?;
+    let snapshots =
+        SnapshotStore::open(config.data_dir.join(disk::SNAPSHOT_DIR), config.cluster.clone()).map_err(storage)?;
+    snapshots.put(Some(at), &bytes).map_err(storage)?;
     Ok(disk::open_unchecked(config, machine)?.0)
 }
 

@@ -26,7 +26,7 @@ use crate::log::writer::Done;
 use crate::raft_state_machine::Machine;
 use crate::raft_types;
 use crate::record::{Ballot, Body, Position, Record};
-use crate::snapshot::shelf::Shelf;
+use crate::snapshot::snapshot_store::SnapshotStore;
 use crate::state_machine::StateMachine;
 
 pub use crate::plant::Plant;
@@ -130,12 +130,16 @@ impl Storage {
                 Some(plant) => Ok(Arc::new(FaultyEngine::new(disk::open_engine(opening.engine, dir)?, plant))),
             }
         };
-        let shelf = |dir| {
-            let shelf = Shelf::open(dir, config.cluster.clone())?;
-            Ok(if opening.plant == Some(Plant::SnapshotNameUnsynced) { shelf.without_synced_names() } else { shelf })
+        let snapshots = |dir| {
+            let snapshots = SnapshotStore::open(dir, config.cluster.clone())?;
+            Ok(if opening.plant == Some(Plant::SnapshotNameUnsynced) {
+                snapshots.without_synced_names()
+            } else {
+                snapshots
+            })
         };
         let ballast_bytes = if opening.with_ballast { BALLAST_BYTES } else { 0 };
-        let parts = Parts { ballast_bytes, engine: &engine, shelf: &shelf };
+        let parts = Parts { ballast_bytes, engine: &engine, snapshots: &snapshots };
         let (log, machine) = disk::open_with(&config, Box::new(state), &parts)?;
         Ok(Self { log, machine, plant: opening.plant, late_ack: Arc::default() })
     }

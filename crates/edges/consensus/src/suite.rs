@@ -15,7 +15,7 @@ use crate::log::sled::SledEngine;
 use crate::log::store::LogStore;
 use crate::raft_state_machine::Machine;
 use crate::raft_types::TypeConfig;
-use crate::snapshot::shelf::Shelf;
+use crate::snapshot::snapshot_store::SnapshotStore;
 use crate::state_machine::StateMachine;
 
 /// Remembers what it was told.
@@ -42,8 +42,8 @@ impl StoreBuilder<TypeConfig, LogStore, Machine, TempDir> for Builder {
         let dir = TempDir::new().expect("temporary directory");
         let stamp = Stamp { cluster: "suite".into(), node: 0 };
         let store = LogStore::open((self.0)(&dir), None, &stamp, OnDiskError::Stop).expect("log store opens");
-        let shelf = Shelf::open(dir.path().join("snapshots"), "suite".into()).expect("shelf opens");
-        let machine = Machine::open(Box::new(Notes(Vec::new())), Arc::new(shelf), OnDiskError::Stop);
+        let snapshots = SnapshotStore::open(dir.path().join("snapshots"), "suite".into()).expect("store opens");
+        let machine = Machine::open(Box::new(Notes(Vec::new())), Arc::new(snapshots), OnDiskError::Stop);
         Ok((dir, store, machine.expect("machine opens")))
     }
 }

@@ -51,7 +51,7 @@ pub enum RuntimeError {
         /// Where it was looked for and what was wrong there.
         tried: Vec<String>,
     },
-    /// Somebody named a library, and it cannot be used. Another one is not used in its stead.
+    /// A library was named, and it cannot be used. Another one is not used in its stead.
     #[error(
         "ONNX Runtime at `{}`, named by {named_by}, cannot be used: {reason}; expected the library of ONNX Runtime \
          {ONNXRUNTIME_VERSION_MIN} or later, which `make setup` installs", .path.display()

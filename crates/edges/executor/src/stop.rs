@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often overdue runs are looked for: their limits are at least ten seconds.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often runs are checked: their limits are at least ten seconds.
+const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// A run that goes on for so many looks after it was ended, a minute, is stuck: within one operator, which ONNX Runtime
-/// does not interrupt. Looks and not time, because a process that was paused did not run either.
-const STUCK_AFTER_LOOKS: u32 = 120;
+/// A run that goes on for so many checks (a minute) after it was ended is stuck within one operator, which ONNX Runtime
+/// does not interrupt. Checks and not time, because a process that was paused did not run either.
+const STUCK_AFTER_CHECKS: u32 = 120;
 
 static STUCK: AtomicBool = AtomicBool::new(false);
 
@@ -49,8 +49,8 @@ struct Running {
     /// When the run is overdue; none if it has no limit.
     until: Option<Instant>,
     is_ended: bool,
-    /// Looks since it was ended.
-    looks: u32,
+    /// Checks since it was ended.
+    checks: u32,
     end: Box<dyn Fn() + Send>,
 }
 
@@ -70,7 +70,7 @@ impl Stop {
         }
         let number = runs.next;
         runs.next += 1;
-        runs.running.insert(number, Running { until, is_ended: false, looks: 0, end: Box::new(end) });
+        runs.running.insert(number, Running { until, is_ended: false, checks: 0, end: Box::new(end) });
         Ok(Run { stop: self.clone(), number })
     }
 
@@ -85,9 +85,9 @@ impl Stop {
         let watched = || WATCHED.lock().unwrap_or_else(PoisonError::into_inner);
         watched().push(Arc::downgrade(&self.0));
         BEGIN.call_once(|| {
-            let look = move || {
+            let check = move || {
                 loop {
-                    thread::sleep(LOOK_EVERY);
+                    thread::sleep(CHECK_EVERY);
                     watched().retain(|weak| {
                         let Some(runs) = weak.upgrade() else { return false };
                         if Self(runs).end_overdue(Instant::now()) {
@@ -100,7 +100,7 @@ impl Stop {
                     });
                 }
             };
-            if let Err(error) = thread::Builder::new().name("run-watch".to_owned()).spawn(look) {
+            if let Err(error) = thread::Builder::new().name("run-watch".to_owned()).spawn(check) {
                 tracing::error!(%error, "no thread that ends runs which take too long");
             }
         });
@@ -113,8 +113,8 @@ impl Stop {
         runs.end(|running| running.until.is_some_and(|until| until <= now));
         let mut is_stuck = false;
         for running in runs.running.values_mut().filter(|running| running.is_ended) {
-            running.looks = running.looks.saturating_add(1);
-            is_stuck |= running.looks == STUCK_AFTER_LOOKS;
+            running.checks = running.checks.saturating_add(1);
+            is_stuck |= running.checks == STUCK_AFTER_CHECKS;
         }
         is_stuck
     }
@@ -187,9 +187,9 @@ mod tests {
         let (stop, now) = (Stop::default(), Instant::now());
         let hour = Duration::from_secs(3_600);
         let (stuck, _long) = (stop.begin(Some(now), || ()).unwrap(), stop.begin(Some(now + hour), || ()).unwrap());
-        let told: Vec<_> = (1..=2 * STUCK_AFTER_LOOKS).filter(|_| stop.end_overdue(now)).collect();
-        assert_eq!(told, [STUCK_AFTER_LOOKS], "it is told once");
+        let told: Vec<_> = (1..=2 * STUCK_AFTER_CHECKS).filter(|_| stop.end_overdue(now)).collect();
+        assert_eq!(told, [STUCK_AFTER_CHECKS], "it is told once");
         drop(stuck);
-        assert!((0..2 * STUCK_AFTER_LOOKS).all(|_| !stop.end_overdue(now + hour / 2)));
+        assert!((0..2 * STUCK_AFTER_CHECKS).all(|_| !stop.end_overdue(now + hour / 2)));
     }
 }

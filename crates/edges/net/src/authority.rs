@@ -96,7 +96,7 @@ impl Authority {
     ///
     /// # Errors
     /// If the folder cannot be written, or its files belong to another holder, for example to a process of another
-    /// cluster with the same role and name, or there is a key without a certificate, so that nobody knows whose it is.
+    /// cluster with the same role and name, or there is a key without a certificate, whose owner is unknown.
     pub fn issue(&self, identity: &Identity, days: u32) -> Result<Issued, CredentialError> {
         self.issue_at(identity, &[], days)
     }
@@ -125,8 +125,7 @@ impl Authority {
         let files = CredentialFiles::in_dir(&self.dir, identity.role, &identity.name);
         let is_renewed = files.cert.exists();
         if !is_renewed && files.key.exists() {
-            let what =
-                "a key without its certificate, which may be somebody's: bring the certificate, or move the key away";
+            let what = "a key without its certificate, which may be in use elsewhere: add the certificate, or move the key away";
             return Err(CredentialError::Content { path: files.key, what: what.to_owned() });
         }
         if is_renewed {

@@ -40,7 +40,7 @@ impl Carrier {
 
 /// How strongly another carrier than TCP is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CarrierWish {
+pub struct CarrierPreference {
     /// The configuration names a carrier: address substitutes do not matter, and a fallback to TCP is logged as a
     /// warning.
     pub expected: bool,
@@ -56,7 +56,7 @@ pub struct Carriers(Arc<Inner>);
 struct Inner {
     rings: Option<Rings>,
     fabric: Option<Arc<dyn Fabric>>,
-    wish: CarrierWish,
+    preference: CarrierPreference,
     links: Mutex<BTreeMap<u64, LinkRow>>,
     opened: AtomicU64,
     refused: AtomicU64,
@@ -84,8 +84,8 @@ pub struct LinkPlace {
 impl Carriers {
     /// Rings within this host if given, a fabric to other hosts if given, else only TCP.
     #[must_use]
-    pub fn new(rings: Option<Rings>, fabric: Option<Arc<dyn Fabric>>, wish: CarrierWish) -> Self {
-        Self(Arc::new(Inner { rings, fabric, wish, ..Inner::default() }))
+    pub fn new(rings: Option<Rings>, fabric: Option<Arc<dyn Fabric>>, preference: CarrierPreference) -> Self {
+        Self(Arc::new(Inner { rings, fabric, preference, ..Inner::default() }))
     }
 
     /// Rings within this host, if they may be used.
@@ -102,8 +102,8 @@ impl Carriers {
 
     /// How strongly another carrier than TCP is wanted.
     #[must_use]
-    pub fn wish(&self) -> CarrierWish {
-        self.0.wish
+    pub fn preference(&self) -> CarrierPreference {
+        self.0.preference
     }
 
     /// Registers a link, carried by its connection at first.
@@ -141,7 +141,7 @@ impl Carriers {
     /// Whether a link to that peer must change its carrier before the first message.
     #[must_use]
     pub fn must_leave_tcp_with(&self, peer: &str) -> bool {
-        self.0.wish.required || lock(&self.0.required_by).contains(peer)
+        self.0.preference.required || lock(&self.0.required_by).contains(peer)
     }
 
     /// The open links, in the order of their opening.

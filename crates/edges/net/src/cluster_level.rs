@@ -18,7 +18,7 @@ pub struct ClusterLevel(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     newest: Level,
-    told: watch::Sender<Option<Level>>,
+    known: watch::Sender<Option<Level>>,
     /// What the log says so far, if that is a level below [`Level::OLDEST`].
     by_log: Mutex<Option<Level>>,
 }
@@ -26,8 +26,8 @@ struct Inner {
 impl ClusterLevel {
     /// For a program that knows no level above this one.
     #[must_use]
-    pub fn knowing(newest: Level) -> Self {
-        Self(Arc::new(Inner { newest, told: watch::Sender::new(None), by_log: Mutex::default() }))
+    pub fn up_to(newest: Level) -> Self {
+        Self(Arc::new(Inner { newest, known: watch::Sender::new(None), by_log: Mutex::default() }))
     }
 
     /// The newest level that this process knows.
@@ -38,20 +38,20 @@ impl ClusterLevel {
 
     /// The level of the cluster, once this process has heard it.
     #[must_use]
-    pub fn told(&self) -> Option<Level> {
-        *self.0.told.borrow()
+    pub fn known(&self) -> Option<Level> {
+        *self.0.known.borrow()
     }
 
     /// What this process writes by: until it has heard from its cluster, by the oldest level, which every neighbour
     /// of the release before reads.
     #[must_use]
     pub fn written(&self) -> Level {
-        self.told().unwrap_or_default().min(self.0.newest)
+        self.known().unwrap_or_default().min(self.0.newest)
     }
 
-    /// The cluster is at that level, or above it: who tells may lag.
-    pub fn tell(&self, level: Level) {
-        self.0.told.send_if_modified(|told| {
+    /// The cluster is at that level, or above it: what reports it may lag.
+    pub fn update(&self, level: Level) {
+        self.0.known.send_if_modified(|told| {
             let is_news = Some(level) > *told;
             if is_news {
                 *told = Some(level);
@@ -62,9 +62,9 @@ impl ClusterLevel {
 
     /// The log of a replica says so as far as it is applied. A level below those of this program's neighbours is no
     /// news yet: a log holds what is older than the last raise until it is compacted.
-    pub fn tell_by_log(&self, level: Level) {
+    pub fn update_by_log(&self, level: Level) {
         if level >= Level::OLDEST {
-            return self.tell(level);
+            return self.update(level);
         }
         *self.0.by_log.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
@@ -72,13 +72,13 @@ impl ClusterLevel {
     /// The level of the cluster, for a replica that has applied its whole log. It is told from here on, also if it is
     /// below those of this program's neighbours: then a release was skipped, and the process ends.
     #[must_use]
-    pub fn told_by_whole_log(&self) -> Option<Level> {
-        if self.told().is_none()
+    pub fn known_by_whole_log(&self) -> Option<Level> {
+        if self.known().is_none()
             && let Some(level) = *self.0.by_log.lock().unwrap_or_else(PoisonError::into_inner)
         {
-            self.tell(level);
+            self.update(level);
         }
-        self.told()
+        self.known()
     }
 
     /// The answer to a process that does not know the cluster's level.
@@ -91,16 +91,16 @@ impl ClusterLevel {
 
     /// Learns the cluster's level from a [`refusal`](Self::refusal); other answers say nothing. A process that was cut
     /// off while the level was raised gets no view that would tell.
-    pub fn tell_refused(&self, status: &Status) {
+    pub fn update_by_refusal(&self, status: &Status) {
         let told: Option<u16> = status.metadata().get(REFUSED_AT).and_then(|level| level.to_str().ok()?.parse().ok());
         if let Some(level) = told {
-            self.tell(Level::new(level));
+            self.update(Level::new(level));
         }
     }
 
     /// Waits until the cluster is at a level that this process does not know, and returns it.
     pub async fn unknown(&self) -> Level {
-        let mut told = self.0.told.subscribe();
+        let mut told = self.0.known.subscribe();
         let is_unknown =
             |told: &Option<Level>| told.is_some_and(|level| level < Level::OLDEST || level > self.0.newest);
         let level = told.wait_for(is_unknown).await.ok().and_then(|told| *told);
@@ -114,7 +114,7 @@ impl ClusterLevel {
 
 impl Default for ClusterLevel {
     fn default() -> Self {
-        Self::knowing(Level::NEWEST)
+        Self::up_to(Level::NEWEST)
     }
 }
 
@@ -126,33 +126,33 @@ mod tests {
 
     #[test]
     fn nothing_is_written_above_what_the_cluster_has_told_or_this_process_knows() {
-        let (new, old) = (ClusterLevel::default(), ClusterLevel::knowing(Level::OLDEST));
+        let (new, old) = (ClusterLevel::default(), ClusterLevel::up_to(Level::OLDEST));
         assert_eq!([new.written(), old.written()], [Level::OLDEST; 2], "nobody has told anything");
-        assert_eq!((new.told(), old.unknown().now_or_never()), (None, None));
+        assert_eq!((new.known(), old.unknown().now_or_never()), (None, None));
         for level in [&new, &old] {
-            level.clone().tell(Level::NEWEST);
+            level.clone().update(Level::NEWEST);
         }
         assert_eq!([new.written(), old.written()], [Level::NEWEST, Level::OLDEST]);
         assert_eq!(new.unknown().now_or_never(), None);
         assert_eq!(old.unknown().now_or_never(), Some(Level::NEWEST));
-        new.tell(Level::OLDEST);
+        new.update(Level::OLDEST);
         assert_eq!(new.written(), Level::NEWEST, "a replica that lags lowers nothing");
-        let refused = ClusterLevel::knowing(Level::OLDEST);
-        refused.tell_refused(&Status::failed_precondition("it is in another boot"));
+        let refused = ClusterLevel::up_to(Level::OLDEST);
+        refused.update_by_refusal(&Status::failed_precondition("it is in another boot"));
         assert_eq!(refused.unknown().now_or_never(), None);
-        refused.tell_refused(&ClusterLevel::refusal(Level::NEWEST, "start a newer release".to_owned()));
+        refused.update_by_refusal(&ClusterLevel::refusal(Level::NEWEST, "start a newer release".to_owned()));
         assert_eq!(refused.unknown().now_or_never(), Some(Level::NEWEST));
         let replays = ClusterLevel::default();
-        replays.tell_by_log(Level::new(0));
-        assert_eq!((replays.told(), replays.unknown().now_or_never()), (None, None), "the beginning of a log");
-        replays.tell_by_log(Level::OLDEST);
-        assert_eq!(replays.told_by_whole_log(), Some(Level::OLDEST));
+        replays.update_by_log(Level::new(0));
+        assert_eq!((replays.known(), replays.unknown().now_or_never()), (None, None), "the beginning of a log");
+        replays.update_by_log(Level::OLDEST);
+        assert_eq!(replays.known_by_whole_log(), Some(Level::OLDEST));
         let skipped = ClusterLevel::default();
-        skipped.tell_by_log(Level::new(0));
-        assert_eq!(skipped.told_by_whole_log(), Some(Level::new(0)));
+        skipped.update_by_log(Level::new(0));
+        assert_eq!(skipped.known_by_whole_log(), Some(Level::new(0)));
         assert_eq!(skipped.unknown().now_or_never(), Some(Level::new(0)), "a release was skipped");
         let behind = ClusterLevel::default();
-        behind.tell(Level::new(0));
+        behind.update(Level::new(0));
         assert_eq!(behind.unknown().now_or_never(), Some(Level::new(0)), "a cluster that is two releases behind");
     }
 }

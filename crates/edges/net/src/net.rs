@@ -116,8 +116,9 @@ impl Net {
         let Some(credentials) = &self.credentials else { return Ok(self.plain(stream, peer)) };
         let loaded = credentials.now();
         let connector = TlsConnector::from(Arc::clone(&loaded.client));
-        let stream = connector.connect(server_name(), stream).await.map_err(in_words)?;
-        let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
+        let stream = connector.connect(server_name(), stream).await.map_err(explain_error)?;
+        let identity =
+            identify(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
         Ok(self.authenticated(stream.into(), peer, identity))
     }
 
@@ -135,7 +136,8 @@ impl Net {
         let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream))
             .await
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the handshake took too long"))??;
-        let identity = who(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
+        let identity =
+            identify(stream.get_ref().1.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
         Ok(self.authenticated(stream.into(), peer, identity))
     }
 
@@ -149,7 +151,7 @@ impl Net {
     }
 
     /// Connects, blocking, to the first of these addresses (resolved ones, of what [`Net::through`] returns: name
-    /// resolution has no time limit) that accepts; for [`Net::greet_line`].
+    /// resolution has no time limit) that accepts; for [`Net::authenticate_line`].
     ///
     /// # Errors
     /// If none accepts within that time.
@@ -159,13 +161,13 @@ impl Net {
         Ok(stream)
     }
 
-    /// Makes sure, blocking, of who accepted, like [`Net::dial`]. Goes on for at most `within`, and only while `go_on`
-    /// says so, which it asks every `check_every`.
+    /// Checks, blocking, which process accepted, like [`Net::dial`]. Goes on for at most `within`, and only while
+    /// `go_on` returns true; it is called every `check_every`.
     ///
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] if the handshake is not over by then, [`io::ErrorKind::Interrupted`] if it shall not
     /// go on; others if another process answers.
-    pub fn greet_line(
+    pub fn authenticate_line(
         &self,
         stream: std::net::TcpStream,
         expected: &Expected,
@@ -191,7 +193,7 @@ impl Net {
                 Err(_) => return Err(io::ErrorKind::Interrupted.into()),
             }
         }
-        let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
+        let identity = identify(session.peer_certificates(), &loaded.facts.identity, &Allowed::Answer(expected))?;
         Ok(Line::client(rustls::StreamOwned::new(session, stream), peer, identity))
     }
 
@@ -206,7 +208,7 @@ impl Net {
         let mut session = rustls::ServerConnection::new(Arc::clone(&loaded.server)).map_err(io::Error::other)?;
         let give_up = Instant::now() + HANDSHAKE_TIMEOUT;
         shake_hands(&stream, give_up, |stream| session.complete_io(stream).map(drop))?;
-        let identity = who(session.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
+        let identity = identify(session.peer_certificates(), &loaded.facts.identity, &Allowed::Caller(allowed))?;
         Ok(Line::server(rustls::StreamOwned::new(session, stream), peer, identity))
     }
 
@@ -214,18 +216,18 @@ impl Net {
     /// connection is secured below HTTP.
     #[must_use]
     pub fn channel(&self, endpoint: &Endpoint, expected: Expected) -> Channel {
-        endpoint.connect_with_connector_lazy(Dialler { net: self.clone(), expected })
+        endpoint.connect_with_connector_lazy(GrpcConnector { net: self.clone(), expected })
     }
 }
 
 /// Dials for gRPC.
 #[derive(Clone, Debug)]
-struct Dialler {
+struct GrpcConnector {
     net: Net,
     expected: Expected,
 }
 
-impl tower_service::Service<Uri> for Dialler {
+impl tower_service::Service<Uri> for GrpcConnector {
     type Response = TokioIo<Connection>;
     type Error = io::Error;
     type Future = futures::future::BoxFuture<'static, io::Result<Self::Response>>;
@@ -245,7 +247,7 @@ impl tower_service::Service<Uri> for Dialler {
 
 /// Explains the most common mistake: the certificates belong to another cluster. If both authorities have the same
 /// name, their keys still differ, and the signature is wrong.
-fn in_words(error: io::Error) -> io::Error {
+fn explain_error(error: io::Error) -> io::Error {
     use rustls::{CertificateError, Error};
     match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::InvalidCertificate(why @ (CertificateError::UnknownIssuer | CertificateError::BadSignature))) => {
@@ -311,7 +313,7 @@ impl Allowed<'_> {
 }
 
 /// The holder of the certificate, if it is of our cluster and an accepted peer.
-fn who(certificates: Option<&[CertificateDer<'_>]>, me: &Identity, allowed: &Allowed<'_>) -> io::Result<Identity> {
+fn identify(certificates: Option<&[CertificateDer<'_>]>, me: &Identity, allowed: &Allowed<'_>) -> io::Result<Identity> {
     let refused = |what: String| io::Error::new(io::ErrorKind::PermissionDenied, what);
     let certificate =
         certificates.and_then(<[_]>::first).ok_or_else(|| refused("the peer has no certificate".into()))?;

@@ -21,7 +21,7 @@ impl PeerInfo {
     /// refused.
     pub fn of<T>(request: &tonic::Request<T>) -> Result<Self, tonic::Status> {
         let peer = request.extensions().get::<Self>().cloned();
-        peer.ok_or_else(|| tonic::Status::unauthenticated("nobody looked who is calling"))
+        peer.ok_or_else(|| tonic::Status::unauthenticated("the caller was not identified"))
     }
 
     /// Whether this peer may act as `name` in `role`. On plaintext connections all may.

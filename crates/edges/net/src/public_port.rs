@@ -1,4 +1,4 @@
-//! Ports open to anybody: callers do not authenticate, so they are limited by number and behaviour.
+//! Ports open to every caller: they do not authenticate, so they are limited by number and behaviour.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 
 use crate::callers::{CallerLimits, CallerPlace, Callers, Refusal};
-use crate::first_words::{FIRST_WORDS_WITHIN, FirstWords, Progress};
+use crate::http_version::{HttpVersion, OPENING_TIMEOUT, Progress};
 use crate::public_stream::{CertificateNames, PublicStream};
 use crate::public_tls::PublicTls;
 use crate::refusals::refused;
@@ -31,8 +31,8 @@ pub struct PublicPort {
     pub name: &'static str,
     /// The most concurrent callers.
     pub limits: CallerLimits,
-    /// The required beginning.
-    pub first_words: FirstWords,
+    /// What it speaks.
+    pub http: HttpVersion,
     /// A connection without traffic for this long is closed; none if the server ensures that, or the connection may be
     /// idle.
     pub idle_max: Option<Duration>,
@@ -74,7 +74,7 @@ impl PublicListener {
                         }
                         let stream = match &self.tls {
                             None => PublicStream::plain(stream),
-                            Some(tls) => PublicStream::secured(stream, tls, self.port.first_words),
+                            Some(tls) => PublicStream::secured(stream, tls, self.port.http),
                         };
                         return (PublicConnection::new(stream, self.port, place), peer);
                     }
@@ -114,8 +114,8 @@ pub struct PublicConnection {
 
 #[derive(Debug)]
 enum Watch {
-    /// The required beginning has not arrived yet.
-    First(Pin<Box<Sleep>>, Progress),
+    /// The opening has not arrived yet.
+    Opening(Pin<Box<Sleep>>, Progress),
     /// Traffic is required before the timer fires.
     Idle(Pin<Box<Sleep>>, Duration),
     /// It may be silent.
@@ -124,8 +124,8 @@ enum Watch {
 
 impl PublicConnection {
     fn new(stream: PublicStream, port: PublicPort, place: CallerPlace) -> Self {
-        let deadline = Box::pin(tokio::time::sleep(FIRST_WORDS_WITHIN));
-        let watch = Watch::First(deadline, Progress::of(port.first_words));
+        let deadline = Box::pin(tokio::time::sleep(OPENING_TIMEOUT));
+        let watch = Watch::Opening(deadline, Progress::of(port.http));
         Self { stream, port, watch, stalled: None, _place: place }
     }
 
@@ -137,7 +137,7 @@ impl PublicConnection {
 
     /// Fails if the caller has been silent for too long.
     fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let (Watch::First(deadline, _) | Watch::Idle(deadline, _)) = &mut self.watch else { return Ok(()) };
+        let (Watch::Opening(deadline, _) | Watch::Idle(deadline, _)) = &mut self.watch else { return Ok(()) };
         if deadline.as_mut().poll(context).is_pending() {
             return Ok(());
         }
@@ -148,8 +148,8 @@ impl PublicConnection {
 
     /// The same as it is written to: a server that speaks first waits for the end of the handshake there, and reads
     /// nothing before. Later on only reading counts.
-    fn check_first_words(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if matches!(self.watch, Watch::First(..)) { self.check(context) } else { Ok(()) }
+    fn check_opening(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        if matches!(self.watch, Watch::Opening(..)) { self.check(context) } else { Ok(()) }
     }
 
     /// Fails if nothing could be written for too long.
@@ -169,7 +169,7 @@ impl PublicConnection {
 
     fn heard(&mut self, bytes: &[u8]) {
         match &mut self.watch {
-            Watch::First(_, progress) => {
+            Watch::Opening(_, progress) => {
                 if progress.add(bytes) {
                     let idle = |within| Watch::Idle(Box::pin(tokio::time::sleep(within)), within);
                     self.watch = self.port.idle_max.map_or(Watch::None, idle);
@@ -199,13 +199,13 @@ impl AsyncRead for PublicConnection {
 
 impl AsyncWrite for PublicConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.check_first_words(context)?;
+        self.check_opening(context)?;
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.check_taken(context, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.check_first_words(context)?;
+        self.check_opening(context)?;
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         self.check_taken(context, flushed)
     }
@@ -219,7 +219,7 @@ impl AsyncWrite for PublicConnection {
         context: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.check_first_words(context)?;
+        self.check_opening(context)?;
         let written = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
         self.check_taken(context, written)
     }
@@ -235,7 +235,7 @@ mod tests {
     use tokio::net::TcpStream;
 
     use super::*;
-    use crate::first_words::PREFACE;
+    use crate::http_version::PREFACE;
 
     const LIMITS: CallerLimits = CallerLimits { total: 8, per_address: 2 };
     const IDLE_MAX: Duration = Duration::from_secs(75);
@@ -246,10 +246,10 @@ mod tests {
     }
 
     impl Scene {
-        async fn new(name: &'static str, first_words: FirstWords, idle_max: Option<Duration>) -> Self {
+        async fn new(name: &'static str, http: HttpVersion, idle_max: Option<Duration>) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap();
-            let port = PublicPort { name, limits: LIMITS, first_words, idle_max };
+            let port = PublicPort { name, limits: LIMITS, http, idle_max };
             Self { listener: PublicListener::new(listener, port), addr }
         }
 
@@ -266,7 +266,7 @@ mod tests {
     /// Paused time advances when all tasks wait.
     #[tokio::test(start_paused = true)]
     async fn who_says_nothing_or_half_of_it_is_ended_and_its_place_is_free() {
-        let scene = Scene::new("silent", FirstWords::Head, None).await;
+        let scene = Scene::new("silent", HttpVersion::Http1, None).await;
         let (_nothing, mut silent) = scene.caller().await;
         let (mut half, mut halting) = scene.caller().await;
         half.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
@@ -281,9 +281,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_has_said_its_first_words_may_be_idle_or_so_long() {
+    async fn after_its_opening_a_connection_may_be_idle_for_ever_or_a_while() {
         for (name, idle_max) in [("channel", None), ("pages", Some(IDLE_MAX))] {
-            let scene = Scene::new(name, FirstWords::Preface, idle_max).await;
+            let scene = Scene::new(name, HttpVersion::Http2, idle_max).await;
             let (mut caller, mut connection) = scene.caller().await;
             caller.write_all(PREFACE).await.unwrap();
             let mut read = vec![0; PREFACE.len()];
@@ -305,7 +305,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_of_its_answer_is_ended() {
-        let scene = Scene::new("stalled", FirstWords::Preface, None).await;
+        let scene = Scene::new("stalled", HttpVersion::Http2, None).await;
         let (mut caller, mut connection) = scene.caller().await;
         caller.write_all(PREFACE).await.unwrap();
         connection.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
@@ -317,7 +317,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_takes_its_answer_has_all_of_it() {
-        let scene = Scene::new("taken", FirstWords::Preface, None).await;
+        let scene = Scene::new("taken", HttpVersion::Http2, None).await;
         let (mut caller, mut connection) = scene.caller().await;
         caller.write_all(PREFACE).await.unwrap();
         connection.read_exact(&mut [0; PREFACE.len()]).await.unwrap();
@@ -331,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_caller_too_many_from_an_address_is_closed_and_counted() {
-        let scene = Scene::new("many", FirstWords::Preface, None).await;
+        let scene = Scene::new("many", HttpVersion::Http2, None).await;
         let held = (scene.caller().await, scene.caller().await);
         let mut third = TcpStream::connect(scene.addr).await.unwrap();
         let next = tokio::spawn(async move { scene.listener.accept().await });

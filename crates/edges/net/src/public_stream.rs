@@ -13,7 +13,7 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::first_words::FirstWords;
+use crate::http_version::HttpVersion;
 use crate::public_tls::PublicTls;
 
 /// The names in the certificate of a caller that has shown one which an authority of clients has signed: the common
@@ -54,8 +54,8 @@ struct Handshake {
 type Waits = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, AcquireError>> + Send + Sync>>;
 
 impl Handshake {
-    /// Works on it for as long as there are bytes of the caller. The deadline of a connection's first words runs
-    /// meanwhile, and so bounds how long it waits for its turn.
+    /// Works on it for as long as there are bytes of the caller. The deadline of a connection's opening runs meanwhile,
+    /// and so bounds how long it waits for its turn.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TlsStream<TcpStream>>> {
         let _turn = match &mut self.waits {
             None => match Arc::clone(&self.turns).try_acquire_owned() {
@@ -83,8 +83,8 @@ impl PublicStream {
         Self { bytes: Bytes::Plain(stream), names: CertificateNames::default() }
     }
 
-    pub(crate) fn secured(stream: TcpStream, tls: &PublicTls, words: FirstWords) -> Self {
-        let accept = tls.acceptor(words).accept(stream);
+    pub(crate) fn secured(stream: TcpStream, tls: &PublicTls, http: HttpVersion) -> Self {
+        let accept = tls.acceptor(http).accept(stream);
         let handshake = Handshake { accept, turns: Arc::clone(tls.turns()), waits: None };
         Self { bytes: Bytes::Handshake(Box::new(handshake)), names: CertificateNames::default() }
     }
@@ -219,13 +219,13 @@ mod tests {
     }
 
     impl Scene {
-        async fn new(first_words: FirstWords) -> Self {
+        async fn new(http: HttpVersion) -> Self {
             let dir = tempfile::tempdir().unwrap();
             let authority = Authority::create(dir.path(), "clients").unwrap();
             let CredentialFiles { ca, cert, key } = issue(&authority, "server");
             let tls = Arc::new(PublicTls::load(PublicTlsFiles { cert, key, client_ca: Some(ca) }).unwrap());
             let limits = CallerLimits { total: 8, per_address: 8 };
-            let port = PublicPort { name: "public", limits, first_words, idle_max: None };
+            let port = PublicPort { name: "public", limits, http, idle_max: None };
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let listener = PublicListener::new(listener, port).secured(Some(Arc::clone(&tls)));
             Self { dir, authority, tls, listener }
@@ -275,8 +275,8 @@ mod tests {
 
     #[tokio::test]
     async fn callers_of_either_version_are_heard_and_known_by_the_certificate_that_they_show() {
-        for (words, protocol) in [(FirstWords::Head, &b"http/1.1"[..]), (FirstWords::Preface, b"h2")] {
-            let scene = Scene::new(words).await;
+        for (http, protocol) in [(HttpVersion::Http1, &b"http/1.1"[..]), (HttpVersion::Http2, b"h2")] {
+            let scene = Scene::new(http).await;
             let ann = issue(&scene.authority, "ann");
             for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
                 let shown = scene.talk(scene.client(version, Some(&ann))).await.unwrap();
@@ -294,7 +294,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_no_handshake_ends_the_connection() {
-        let scene = Scene::new(FirstWords::Head).await;
+        let scene = Scene::new(HttpVersion::Http1).await;
         let (mut plain, mut connection) = scene.connect().await;
         plain.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
         let mut read = Vec::new();
@@ -305,7 +305,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_handshake_waits_for_its_turn_and_gives_it_back() {
-        let scene = Scene::new(FirstWords::Head).await;
+        let scene = Scene::new(HttpVersion::Http1).await;
         let turns = scene.tls.turns();
         let count = turns.available_permits();
         let taken = turns.acquire_many(u32::try_from(count).unwrap()).await.unwrap();
@@ -327,7 +327,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_does_not_begin_a_handshake_is_ended_in_time() {
-        let scene = Scene::new(FirstWords::Head).await;
+        let scene = Scene::new(HttpVersion::Http1).await;
         let (_silent, mut connection) = scene.connect().await;
         let error = connection.read_to_end(&mut Vec::new()).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -336,7 +336,7 @@ mod tests {
     /// As HTTP/2 does with its settings.
     #[tokio::test(start_paused = true)]
     async fn who_does_not_begin_a_handshake_with_a_server_that_writes_first_is_ended_in_time() {
-        let scene = Scene::new(FirstWords::Preface).await;
+        let scene = Scene::new(HttpVersion::Http2).await;
         let ((_one, mut whole), (_other, mut in_slices)) = (scene.connect().await, scene.connect().await);
         assert_eq!(whole.write_all(b"settings").await.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let error = in_slices.write_vectored(&[io::IoSlice::new(b"settings")]).await.unwrap_err();
@@ -345,7 +345,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
-        let scene = Scene::new(FirstWords::Head).await;
+        let scene = Scene::new(HttpVersion::Http1).await;
         assert!(!scene.tls.reload().unwrap());
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
         let path = scene.dir.path().join("operator-server.pem");

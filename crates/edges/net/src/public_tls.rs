@@ -13,13 +13,13 @@ use tokio_rustls::TlsAcceptor;
 use crate::credential_files::{FileStamp, certificates, read};
 use crate::credentials::{HTTP_2, RELOAD_EVERY};
 use crate::error::CredentialError;
-use crate::first_words::FirstWords;
+use crate::http_version::HttpVersion;
 
 /// HTTP/1.1 by its name in a TLS handshake.
 const HTTP_1: &[u8] = b"http/1.1";
 
 /// Of so many threads one works on handshakes of strangers at a time, each of which takes an operation with the private
-/// key: the others serve requests meanwhile, however often somebody connects anew.
+/// key: the others serve requests meanwhile, however often clients reconnect.
 const THREADS_PER_HANDSHAKE: usize = 2;
 
 /// The files of the public ports' certificates.
@@ -105,11 +105,11 @@ impl PublicTls {
         &self.turns
     }
 
-    pub(crate) fn acceptor(&self, words: FirstWords) -> TlsAcceptor {
+    pub(crate) fn acceptor(&self, http: HttpVersion) -> TlsAcceptor {
         let loaded = &self.loaded.read().unwrap_or_else(PoisonError::into_inner).1;
-        TlsAcceptor::from(Arc::clone(match words {
-            FirstWords::Head => &loaded.http_1,
-            FirstWords::Preface => &loaded.http_2,
+        TlsAcceptor::from(Arc::clone(match http {
+            HttpVersion::Http1 => &loaded.http_1,
+            HttpVersion::Http2 => &loaded.http_2,
         }))
     }
 }

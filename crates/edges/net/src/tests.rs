@@ -154,7 +154,7 @@ fn blocking_lines_carry_words_and_know_the_peer() {
 }
 
 fn greeted(net: &Net, addr: std::net::SocketAddr, expected: &crate::Expected) -> std::io::Result<crate::Line> {
-    net.greet_line(net.connect_line(&[addr], SOON)?, expected, SOON, SOON, || true)
+    net.authenticate_line(net.connect_line(&[addr], SOON)?, expected, SOON, SOON, || true)
 }
 
 /// A peer that accepts and is silent costs the limit at most, and no more than a moment once the line is not wanted.
@@ -168,7 +168,7 @@ fn a_silent_peer_is_given_up_in_time_and_at_once_where_the_line_is_not_wanted_an
     let expected = crate::Expected::named(Role::Scheduler, "2");
     let greet = |within: Duration, go_on: fn() -> bool| {
         let stream = net.connect_line(&[addr], SOON).unwrap();
-        net.greet_line(stream, &expected, within, Duration::from_millis(5), go_on).unwrap_err().kind()
+        net.authenticate_line(stream, &expected, within, Duration::from_millis(5), go_on).unwrap_err().kind()
     };
     assert_eq!(greet(Duration::from_millis(30), || true), std::io::ErrorKind::TimedOut);
     assert_eq!(greet(Duration::from_secs(3_600), || false), std::io::ErrorKind::Interrupted);

@@ -47,8 +47,8 @@ use crate::epoch_plan_view::EpochPlanView;
 /// The largest view, of a cluster or a federation, as a message: what a replicated state may take.
 pub const VIEW_BYTES_MAX: usize = symphony_cluster_state::SNAPSHOT_BYTES_MAX;
 
-/// Within this time after the cluster agreed to something, all views that anybody routes by have it: an older view is
-/// that of a process which has lost the control group, and knows it.
+/// Within this time after a commit, all views that processes route by have it: an older view is that of a process which
+/// has lost the control group, and knows it.
 pub const VIEWS_FOLLOW_WITHIN: Duration = Duration::from_secs(2);
 
 /// The state of the cluster that all processes route by, as one replica has applied it.

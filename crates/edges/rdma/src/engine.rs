@@ -29,10 +29,10 @@ pub(crate) trait CompletionHandler: Send + Sync + 'static {
 /// Dispatches completions to all connections of a fabric.
 #[derive(Debug)]
 pub(crate) struct Engine<C: CompletionHandler> {
-    ears: Arc<CompletionReader<C>>,
+    reader: Arc<CompletionReader<C>>,
     connections_max: usize,
     /// Batches per poll, enough for everything that was there when the poll began.
-    looks_max: usize,
+    polls_max: usize,
     stop: OwnedFd,
 }
 
@@ -43,25 +43,25 @@ struct CompletionReader<C> {
     queue: Arc<CompletionQueue>,
     /// By queue pair number.
     connections: Listeners<C>,
-    heard: Mutex<Vec<Completion>>,
+    completions: Mutex<Vec<Completion>>,
 }
 
 /// Notifies waiters when the thread ends, also by a panic, and refuses new ones.
-struct Hears<C: CompletionHandler> {
-    ears: Arc<CompletionReader<C>>,
+struct PollerGuard<C: CompletionHandler> {
+    reader: Arc<CompletionReader<C>>,
     reason: Broken,
 }
 
-impl<C: CompletionHandler> Hears<C> {
-    /// Tells the waiters why no more completions arrive.
+impl<C: CompletionHandler> PollerGuard<C> {
+    /// Sets the reason that waiters get.
     fn ends(&mut self, reason: Broken) {
         self.reason = reason;
     }
 }
 
-impl<C: CompletionHandler> Drop for Hears<C> {
+impl<C: CompletionHandler> Drop for PollerGuard<C> {
     fn drop(&mut self) {
-        for connection in self.ears.connections.close() {
+        for connection in self.reader.connections.close() {
             connection.fail(self.reason);
         }
     }
@@ -72,35 +72,36 @@ impl<C: CompletionHandler> Engine<C> {
         let of_one = purpose.completions();
         // An overflow of the completion queue breaks every connection.
         let connections_max = (device.completions_max / of_one).min(purpose.connections_max());
-        let completions = connections_max * of_one;
-        let queue = Arc::new(CompletionQueue::new(device, completions)?);
+        let queue_entries = connections_max * of_one;
+        let queue = Arc::new(CompletionQueue::new(device, queue_entries)?);
         let system = |error: rustix::io::Errno| RdmaError::system("no event to end a thread by", error.into());
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
-        let ears = Arc::new(CompletionReader { queue, connections: Listeners::default(), heard: Mutex::default() });
-        let mut hears = Hears { ears: Arc::clone(&ears), reason: Broken::Unheard };
+        let reader =
+            Arc::new(CompletionReader { queue, connections: Listeners::default(), completions: Mutex::default() });
+        let mut guard = PollerGuard { reader: Arc::clone(&reader), reason: Broken::PollerEnded };
         let stops = stop.try_clone().map_err(|error| RdmaError::system("no event to end a thread by", error))?;
         std::thread::Builder::new()
             .name("rdma".to_owned())
             .spawn(move || {
-                if let Err(error) = hear(&hears.ears, &stops) {
-                    tracing::error!(%error, "RDMA completions are heard no more; every connection ends, and there are no new ones");
-                    hears.ends(Broken::refused(&error));
+                if let Err(error) = poll_completions(&guard.reader, &stops) {
+                    tracing::error!(%error, "the thread that polls RDMA completions ended; every connection ends, and there are no new ones");
+                    guard.ends(Broken::refused(&error));
                 }
             })
             .map_err(|error| RdmaError::system("no thread", error))?;
-        let looks_max = (completions as usize).div_ceil(COMPLETIONS_AT_ONCE);
-        Ok(Self { ears, connections_max: connections_max as usize, looks_max, stop })
+        let polls_max = (queue_entries as usize).div_ceil(COMPLETIONS_AT_ONCE);
+        Ok(Self { reader, connections_max: connections_max as usize, polls_max, stop })
     }
 
     pub(crate) fn queue(&self) -> &Arc<CompletionQueue> {
-        &self.ears.queue
+        &self.reader.queue
     }
 
     /// Dispatches all completions up to now.
     pub(crate) fn dispatch_completions(&self) {
-        for _ in 0..self.looks_max {
+        for _ in 0..self.polls_max {
             // An error of the queue also ends the thread.
-            if !self.ears.take().unwrap_or(false) {
+            if !self.reader.take().unwrap_or(false) {
                 return;
             }
         }
@@ -110,14 +111,14 @@ impl<C: CompletionHandler> Engine<C> {
     pub(crate) fn join(&self, number: u32, connection: &Arc<C>) -> Result<(), RdmaError> {
         // Room in the queue is counted by connections: first remove what ended ones have left there.
         self.dispatch_completions();
-        self.ears.connections.join(number, connection, self.connections_max).map_err(|refused| match refused {
+        self.reader.connections.join(number, connection, self.connections_max).map_err(|refused| match refused {
             NotJoined::Full(there) => RdmaError::Full(there),
-            NotJoined::Closed => Broken::Unheard.into(),
+            NotJoined::Closed => Broken::PollerEnded.into(),
         })
     }
 
     pub(crate) fn leave(&self, number: u32) {
-        self.ears.connections.leave(number);
+        self.reader.connections.leave(number);
     }
 }
 
@@ -130,9 +131,9 @@ impl<C: CompletionHandler> Drop for Engine<C> {
 impl<C: CompletionHandler> CompletionReader<C> {
     /// Dispatches completions. Returns whether there were any.
     fn take(&self) -> io::Result<bool> {
-        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        let any = self.queue.poll(&mut heard)?;
-        for completion in heard.drain(..) {
+        let mut completions = self.completions.lock().unwrap_or_else(PoisonError::into_inner);
+        let any = self.queue.poll(&mut completions)?;
+        for completion in completions.drain(..) {
             if let Some(connection) = self.connections.of(completion.queue_pair()) {
                 connection.done(&completion);
             }
@@ -141,17 +142,17 @@ impl<C: CompletionHandler> CompletionReader<C> {
     }
 }
 
-fn hear<C: CompletionHandler>(ears: &CompletionReader<C>, stop: &OwnedFd) -> io::Result<()> {
-    let (queue, mut last) = (&ears.queue, Instant::now());
+fn poll_completions<C: CompletionHandler>(reader: &CompletionReader<C>, stop: &OwnedFd) -> io::Result<()> {
+    let (queue, mut last) = (&reader.queue, Instant::now());
     loop {
-        if ears.take()? {
+        if reader.take()? {
             last = Instant::now();
         } else if last.elapsed() < SPIN {
             std::hint::spin_loop();
         } else {
             queue.arm()?;
             // Completions from before the arming raise no event.
-            if ears.take()? {
+            if reader.take()? {
                 continue;
             }
             let mut waits =
@@ -160,12 +161,12 @@ fn hear<C: CompletionHandler>(ears: &CompletionReader<C>, stop: &OwnedFd) -> io:
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
-            let [told, stopped] = waits.map(|wait| !wait.revents().is_empty());
+            let [event, stopped] = waits.map(|wait| !wait.revents().is_empty());
             if stopped {
                 return Ok(());
             }
-            if told {
-                queue.told()?;
+            if event {
+                queue.take_event()?;
             }
             last = Instant::now();
         }

@@ -88,9 +88,9 @@ pub enum Broken {
     /// The other end does not keep to what it may send.
     #[error("the other end of the RDMA connection does not count right: {0}")]
     Flow(#[from] FlowError),
-    /// The thread that hears of completions has ended.
-    #[error("RDMA completions are heard no more in this process; see its log, and restart it")]
-    Unheard,
+    /// The thread that polls completions has ended.
+    #[error("this process no longer polls RDMA completions; see its log, and restart it")]
+    PollerEnded,
     /// The device takes no more work.
     #[error("the RDMA device refuses work (error {0})")]
     Refused(i32),
@@ -108,7 +108,7 @@ impl From<Broken> for io::Error {
     }
 }
 
-/// The verbs' codes of work that failed, as far as they tell somebody something.
+/// The verbs' codes of failed work, as far as they help a reader.
 fn status_text(status: u32) -> String {
     let text = match status {
         5 => "its work was given up",

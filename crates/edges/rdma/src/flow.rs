@@ -60,7 +60,7 @@ impl Flow {
     ///
     /// # Errors
     /// If it exceeds the window.
-    pub const fn came(&mut self) -> Result<(), FlowError> {
+    pub const fn received(&mut self) -> Result<(), FlowError> {
         if self.held + self.owed >= WINDOW {
             return Err(FlowError::Window);
         }
@@ -69,19 +69,19 @@ impl Flow {
     }
 
     /// A received data segment is consumed, and its buffer can take another.
-    pub const fn used_up(&mut self) {
+    pub const fn consumed(&mut self) {
         self.held -= 1;
         self.owed += 1;
     }
 
     /// Whether to send credits now, without other traffic.
     #[must_use]
-    pub const fn should_tell(&self) -> bool {
+    pub const fn owes_credits(&self) -> bool {
         self.owed >= OWED_MAX
     }
 
     /// The credits that go with the next segment.
-    pub const fn tell(&mut self) -> u32 {
+    pub const fn take_owed(&mut self) -> u32 {
         std::mem::replace(&mut self.owed, 0)
     }
 }
@@ -95,21 +95,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_lies_is_found() {
+    fn an_end_that_counts_wrong_is_found() {
         let mut flow = Flow::default();
         assert_eq!(flow.given_back(1), Err(FlowError::Credits { given: 1, out: 0 }));
         for _ in 0..WINDOW {
-            assert_eq!(flow.came(), Ok(()));
+            assert_eq!(flow.received(), Ok(()));
         }
-        assert_eq!(flow.came(), Err(FlowError::Window));
-        flow.used_up();
-        assert_eq!(flow.came(), Err(FlowError::Window), "it has not been told yet");
-        assert_eq!(flow.tell(), 1);
-        assert_eq!(flow.came(), Ok(()));
+        assert_eq!(flow.received(), Err(FlowError::Window));
+        flow.consumed();
+        assert_eq!(flow.received(), Err(FlowError::Window), "the peer has not got the credit yet");
+        assert_eq!(flow.take_owed(), 1);
+        assert_eq!(flow.received(), Ok(()));
     }
 
     proptest! {
-        /// Two ends that keep the rules: neither accuses the other, and neither waits for ever.
+        /// Two ends that keep the rules: neither finds a fault in the other, and neither waits for ever.
         #[test]
         fn two_honest_ends_never_stop(steps in prop::collection::vec((0_usize..2, 0_u8..4), 0..400)) {
             let mut ends = [Flow::default(), Flow::default()];
@@ -119,20 +119,20 @@ mod tests {
                 match what {
                     0 if ends[at].may_send() => {
                         ends[at].sent();
-                        let credits = ends[at].tell();
+                        let credits = ends[at].take_owed();
                         wires[at].push_back((true, credits));
                     }
-                    1 if ends[at].should_tell() => {
-                        let credits = ends[at].tell();
+                    1 if ends[at].owes_credits() => {
+                        let credits = ends[at].take_owed();
                         wires[at].push_back((false, credits));
                     }
                     2 => if let Some((data, credits)) = wires[1 - at].pop_front() {
                         ends[at].given_back(credits)?;
                         if data {
-                            ends[at].came()?;
+                            ends[at].received()?;
                         }
                     }
-                    3 if ends[at].held > 0 => ends[at].used_up(),
+                    3 if ends[at].held > 0 => ends[at].consumed(),
                     _ => {}
                 }
                 Ok::<_, FlowError>(())
@@ -140,7 +140,7 @@ mod tests {
             for (at, what) in steps {
                 prop_assert_eq!(step(&mut ends, at, what), Ok(()));
             }
-            // Once everything has come, is used up and told, both may send.
+            // Once everything has arrived, is consumed and credited, both may send.
             for _ in 0..4 * WINDOW {
                 for (at, what) in [(0, 2), (1, 2), (0, 3), (1, 3), (0, 1), (1, 1)] {
                     prop_assert_eq!(step(&mut ends, at, what), Ok(()));

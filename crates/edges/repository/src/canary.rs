@@ -6,7 +6,7 @@ use symphony_protocol::view::{Traffic, View};
 use symphony_types::Token;
 
 /// How often it is looked at what the new version does with its requests: as often as leads report.
-pub(crate) const LOOKS_EVERY: Duration = Duration::from_secs(1);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 /// Requests that a step takes to say anything.
 const REQUESTS_MIN: u64 = 50;
@@ -190,7 +190,7 @@ impl Trial {
             self.step = None;
             return TrialStep::Split(wanted);
         }
-        let Some(counts) = counts else { return TrialStep::Wait(LOOKS_EVERY) };
+        let Some(counts) = counts else { return TrialStep::Wait(CHECK_EVERY) };
         let step = self.step.get_or_insert_with(|| StepUnderWay::begin(now, counts));
         step.take(now, counts);
         let (windows, [seen, _]) = (step.windows(), step.seen);
@@ -212,7 +212,7 @@ impl Trial {
                 let why = format!("had {ended} in {seconds} s, where {REQUESTS_MIN} are needed to say anything");
                 self.roll_back(newest, &why)
             }
-            _ => TrialStep::Wait(LOOKS_EVERY),
+            _ => TrialStep::Wait(CHECK_EVERY),
         }
     }
 }
@@ -257,10 +257,10 @@ mod tests {
         let mut at = |after, split: &Traffic, of| trial.step(start + after, Some(split), 2, of);
         assert_eq!(at(Duration::ZERO, &kept, None), TrialStep::Split(first.clone()));
         assert!(matches!(at(Duration::ZERO, &first, None), TrialStep::Wait(_)), "nobody has said anything yet");
-        assert!(matches!(at(LOOKS_EVERY, &first, Some([counts(9, 9), NONE])), TrialStep::Wait(_)));
+        assert!(matches!(at(CHECK_EVERY, &first, Some([counts(9, 9), NONE])), TrialStep::Wait(_)));
         // What was counted before the step does not count: 1 of 51, which is less than a fiftieth.
         assert!(matches!(at(STEP / 2, &first, Some([counts(10, 60), NONE])), TrialStep::Wait(_)));
-        let over = LOOKS_EVERY + STEP;
+        let over = CHECK_EVERY + STEP;
         assert_eq!(at(over, &first, Some([counts(10, 60), NONE])), TrialStep::Split(second.clone()));
         assert!(matches!(at(over, &second, Some([counts(10, 60), NONE])), TrialStep::Wait(_)));
         // Another lead counts from nothing, and both count.
@@ -276,9 +276,9 @@ mod tests {
         let first = split(95_000, 5000);
         let mut at = |after, of| trial.step(start + after, Some(&first), 2, Some([of, NONE]));
         assert!(matches!(at(Duration::ZERO, counts(0, 0)), TrialStep::Wait(_)));
-        assert!(matches!(at(LOOKS_EVERY, counts(9, 49)), TrialStep::Wait(_)));
+        assert!(matches!(at(CHECK_EVERY, counts(9, 49)), TrialStep::Wait(_)));
         let before = Traffic { weights: [(1, 1)].into(), shadow: None };
-        assert_eq!(at(2 * LOOKS_EVERY, counts(9, 50)), TrialStep::Split(before));
+        assert_eq!(at(2 * CHECK_EVERY, counts(9, 50)), TrialStep::Split(before));
         let words =
             "version 2 got 5 % of the requests, and 9 of 50 requests were given up, late or failed; it gets none now";
         assert_eq!(trial.failure(), Some(words));
@@ -307,8 +307,8 @@ mod tests {
         let first = split(95_000, 5000);
         let mut at = |after, of| trial.step(start + after, Some(&first), 2, Some(of));
         assert!(matches!(at(Duration::ZERO, [NONE, NONE]), TrialStep::Wait(_)));
-        assert!(matches!(at(LOOKS_EVERY, [counts(11, 100), counts(100, 1000)]), TrialStep::Wait(_)));
-        assert!(matches!(at(2 * LOOKS_EVERY, [counts(13, 100), counts(100, 1000)]), TrialStep::Split(_)));
+        assert!(matches!(at(CHECK_EVERY, [counts(11, 100), counts(100, 1000)]), TrialStep::Wait(_)));
+        assert!(matches!(at(2 * CHECK_EVERY, [counts(13, 100), counts(100, 1000)]), TrialStep::Split(_)));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use symphony_protocol::view::{
 };
 use symphony_types::VersionedName;
 
-use crate::canary::{Canary, LOOKS_EVERY, Trial, TrialCounts, TrialStep};
+use crate::canary::{CHECK_EVERY, Canary, Trial, TrialCounts, TrialStep};
 use crate::model_config::Device;
 use crate::repository::RepositoryModel;
 
@@ -32,7 +32,7 @@ pub struct Rollout {
     trial: Option<Trial>,
     /// Since when old versions get nothing that names no version.
     left_since: Option<Instant>,
-    /// The split that it has asked for last, and whether a view had it: who changes it then is somebody else.
+    /// The split that it has asked for last, and whether a view had it: a later change is another operator's.
     split: Option<Traffic>,
     split_seen: bool,
     /// It leaves no split behind.
@@ -107,7 +107,7 @@ impl Rollout {
                 || split.is_empty() && !view.traffic.contains_key(&self.name);
             if !is_so && self.split_seen {
                 return Next::Failed(format!(
-                    "the traffic of `{}` was split otherwise by somebody else, and stays so",
+                    "the traffic of `{}` was split otherwise by another operator, and stays so",
                     self.name
                 ));
             }
@@ -251,7 +251,7 @@ impl Rollout {
             let since = *self.left_since.get_or_insert(now);
             let waited = now.saturating_duration_since(since);
             if left.values().any(|model| model.is_ready(view) && !is_idle(view, model, waited)) {
-                return Next::WaitFor(LOOKS_EVERY);
+                return Next::WaitFor(CHECK_EVERY);
             }
         }
         self.unloaded.insert(first.to_owned());
@@ -487,7 +487,7 @@ mod tests {
         now.traffic.insert("m".into(), Traffic { weights: [(1, 1), (2, 1)].into(), shadow: None });
         assert_eq!(Rollout::to(&model(&[1, 2])).next(&now, at(0)), Next::Done, "a split that others made stays");
         let Next::Failed(reason) = rollout.next(&now, at(14)) else { panic!("somebody else has split it") };
-        assert!(reason.contains("somebody else"), "{reason}");
+        assert!(reason.contains("another operator"), "{reason}");
     }
 
     #[test]

@@ -65,12 +65,12 @@ pub enum RingError {
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "who sleeps is to be rung"]
+#[must_use = "a sleeping peer must be woken"]
 pub struct Moved {
     /// Bytes that were written or taken.
     pub bytes: usize,
     /// Whether the other side sleeps for this, and must be woken.
-    pub ring: bool,
+    pub wake: bool,
 }
 
 /// What can be received.
@@ -140,7 +140,7 @@ pub fn ends<M: AsRef<[AtomicU64]>>(
         return Err("other magic or version");
     }
     let write = ring_of((*mine).as_ref().len()).ok_or("this ring has an impossible size")?;
-    let sleep = || Sleep { number: 1, asleep: false, rung: 0 };
+    let sleep = || Sleep { number: 1, asleep: false, woken_for: 0 };
     let sender = RingSender {
         mine: Arc::clone(&mine),
         theirs: Arc::clone(&theirs),
@@ -165,11 +165,10 @@ pub fn blank_ring(bytes: usize) -> Vec<AtomicU64> {
 struct Sleep {
     /// This side's number for its sleeps until it handles a wake-up: it is woken once for each number, so unhandled
     /// wake-ups do not pile up.
-    /// gather.
     number: u64,
     asleep: bool,
     /// The other side's last sleep for which it was woken.
-    rung: u64,
+    woken_for: u64,
 }
 
 impl Sleep {
@@ -184,7 +183,7 @@ impl Sleep {
     }
 
     /// This side was woken, possibly spuriously. Before the next sleep it must announce again.
-    fn heard(&mut self) {
+    fn woken(&mut self) {
         self.number += 1;
         self.asleep = false;
     }
@@ -196,10 +195,10 @@ impl Sleep {
     }
 
     /// Whether the other side sleeps and was not woken for it. To be called after storing what it waits for.
-    fn rings(&mut self, word: &AtomicU64) -> bool {
+    fn must_wake(&mut self, word: &AtomicU64) -> bool {
         fence(Ordering::SeqCst);
         let sleeps = word.load(Ordering::Relaxed);
-        sleeps != 0 && std::mem::replace(&mut self.rung, sleeps) != sleeps
+        sleeps != 0 && std::mem::replace(&mut self.woken_for, sleeps) != sleeps
     }
 }
 
@@ -239,7 +238,7 @@ impl<M: AsRef<[AtomicU64]>> RingSender<M> {
         store(ring, 0, rest);
         self.written += count as u64;
         mine[WRITTEN].store(self.written, Ordering::Release);
-        Ok(Moved { bytes: count, ring: self.sleep.rings(&(*self.theirs).as_ref()[AWAITS_BYTES]) })
+        Ok(Moved { bytes: count, wake: self.sleep.must_wake(&(*self.theirs).as_ref()[AWAITS_BYTES]) })
     }
 
     /// Announces that this side sleeps until there is room. False if there is room already.
@@ -252,15 +251,15 @@ impl<M: AsRef<[AtomicU64]>> RingSender<M> {
     }
 
     /// To be called whenever wake-ups were read from the socket, for whichever direction.
-    pub fn heard(&mut self) {
-        self.sleep.heard();
+    pub fn woken(&mut self) {
+        self.sleep.woken();
     }
 
     /// Marks the end of the stream. Returns whether to wake the other side.
     pub fn end(&mut self) -> bool {
         let mine = (*self.mine).as_ref();
         mine[ENDED].store(1, Ordering::Release);
-        self.sleep.rings(&(*self.theirs).as_ref()[AWAITS_BYTES])
+        self.sleep.must_wake(&(*self.theirs).as_ref()[AWAITS_BYTES])
     }
 
     fn room(&mut self) -> Result<usize, RingError> {
@@ -325,13 +324,13 @@ impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
         self.taken += count as u64;
         mine[TAKEN].store(self.taken, Ordering::Release);
         // A waiting writer is woken once half of the ring is free, and not for every few bytes.
-        let ring = held - count <= self.bytes / 2 && self.sleep.rings(&theirs[AWAITS_ROOM]);
-        Ok(Moved { bytes: count, ring })
+        let wake = held - count <= self.bytes / 2 && self.sleep.must_wake(&theirs[AWAITS_ROOM]);
+        Ok(Moved { bytes: count, wake })
     }
 
     /// To be called whenever wake-ups were read from the socket, for whichever direction.
-    pub fn heard(&mut self) {
-        self.sleep.heard();
+    pub fn woken(&mut self) {
+        self.sleep.woken();
     }
 
     /// Announces that this side sleeps until something arrives. False if something is there already, the end included.

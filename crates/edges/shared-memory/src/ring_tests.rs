@@ -50,59 +50,59 @@ fn what_was_written_before_the_end_is_received_before_it() {
 }
 
 #[test]
-fn who_sleeps_is_rung_once_and_who_does_not_never() {
+fn a_sleeping_side_is_woken_once_and_one_that_is_awake_never() {
     let ((mut a, _), (_, mut b_in)) = two();
-    assert!(!a.send(b"1").unwrap().ring);
+    assert!(!a.send(b"1").unwrap().wake);
     assert!(!b_in.sleeps().unwrap(), "something came before it slept");
-    assert!(a.send(b"2").unwrap().ring, "but it had said so, and may have looked too early");
+    assert!(a.send(b"2").unwrap().wake, "but it had said so, and may have looked too early");
     assert_eq!(take(&mut b_in, 100), b"12");
-    assert!(!a.send(b"3").unwrap().ring, "it is awake");
+    assert!(!a.send(b"3").unwrap().wake, "it is awake");
     assert_eq!(take(&mut b_in, 100), b"3");
     assert!(b_in.sleeps().unwrap());
-    assert!(!a.send(b"4").unwrap().ring, "that ring still waits to be heard, and wakes it");
-    b_in.heard();
+    assert!(!a.send(b"4").unwrap().wake, "the earlier wake-up was not handled yet, and wakes it");
+    b_in.woken();
     assert_eq!(take(&mut b_in, 100), b"4");
     for _ in 0..3 {
         assert!(b_in.sleeps().unwrap());
         assert!(b_in.sleeps().unwrap(), "asking again is the same sleep");
-        assert!(a.send(b"x").unwrap().ring);
-        assert!(!a.send(b"y").unwrap().ring, "it was rung for this sleep");
-        b_in.heard();
+        assert!(a.send(b"x").unwrap().wake);
+        assert!(!a.send(b"y").unwrap().wake, "it was woken for this sleep");
+        b_in.woken();
         assert_eq!(take(&mut b_in, 100), b"xy");
     }
     assert!(b_in.sleeps().unwrap());
-    b_in.heard();
-    assert!(b_in.sleeps().unwrap(), "rung for nothing, it sleeps anew");
-    assert!(a.send(b"z").unwrap().ring, "and is rung anew");
-    b_in.heard();
+    b_in.woken();
+    assert!(b_in.sleeps().unwrap(), "woken for nothing, it sleeps anew");
+    assert!(a.send(b"z").unwrap().wake, "and is woken anew");
+    b_in.woken();
     assert_eq!(take(&mut b_in, 100), b"z");
     assert!(b_in.sleeps().unwrap());
     assert!(a.end(), "the end wakes it as well");
 }
 
-/// Sleeps that are given up at once, as by somebody who finds something in the last moment: they leave one ring unheard
-/// and not one each.
+/// Sleeps that are given up at once, because something arrived in the last moment: they leave one unhandled wake-up and
+/// not one each.
 #[test]
-fn rings_that_nobody_hears_do_not_gather() {
+fn unhandled_wake_ups_do_not_pile_up() {
     let ((mut a, _), (_, mut b_in)) = two();
-    let mut rings = 0;
+    let mut wake_ups = 0;
     for _ in 0..1000 {
         assert!(b_in.sleeps().unwrap());
-        rings += u32::from(a.send(b"x").unwrap().ring);
+        wake_ups += u32::from(a.send(b"x").unwrap().wake);
         assert_eq!(take(&mut b_in, 100), b"x");
     }
-    assert_eq!(rings, 1);
+    assert_eq!(wake_ups, 1);
 }
 
 #[test]
-fn a_writer_without_room_is_rung_once_half_is_free() {
+fn a_writer_without_room_is_woken_once_half_is_free() {
     let ((mut a, _), (_, mut b_in)) = two();
     assert_eq!(a.send(&[1; BYTES]).unwrap().bytes, BYTES);
     assert!(a.sleeps().unwrap());
     let mut piece = [0; BYTES / 4];
-    assert!(!b_in.receive(&mut piece).unwrap().ring);
-    assert!(b_in.receive(&mut piece).unwrap().ring);
-    assert!(!b_in.receive(&mut piece).unwrap().ring, "it was rung for this sleep");
+    assert!(!b_in.receive(&mut piece).unwrap().wake);
+    assert!(b_in.receive(&mut piece).unwrap().wake);
+    assert!(!b_in.receive(&mut piece).unwrap().wake, "it was woken for this sleep");
     assert!(!a.sleeps().unwrap(), "there is room");
     assert_eq!(a.send(&[2; BYTES]).unwrap().bytes, 3 * BYTES / 4);
 }
@@ -173,7 +173,7 @@ fn no_wake_up_is_lost() {
     use std::sync::mpsc;
     const TOTAL: usize = 40 << 20;
     let ((mut sender, _), (_, mut receiver)) = two();
-    let ((ring_reader, reader_rung), (ring_writer, writer_rung)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
+    let ((wake_reader, reader_woken), (wake_writer, writer_woken)) = (mpsc::channel::<()>(), mpsc::channel::<()>());
     let soon = std::time::Duration::from_secs(30);
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -185,18 +185,18 @@ fn no_wake_up_is_lost() {
                 while !left.is_empty() {
                     let moved = sender.send(left).unwrap();
                     left = &left[moved.bytes..];
-                    if moved.ring {
-                        ring_reader.send(()).unwrap();
+                    if moved.wake {
+                        wake_reader.send(()).unwrap();
                     }
                     if moved.bytes == 0 && sender.sleeps().unwrap() {
-                        writer_rung.recv_timeout(soon).expect("room was made and nobody rang");
-                        sender.heard();
+                        writer_woken.recv_timeout(soon).expect("room was made and no wake-up came");
+                        sender.woken();
                     }
                 }
                 sent += bytes.len();
             }
             if sender.end() {
-                let _ = ring_reader.send(());
+                let _ = wake_reader.send(());
             }
         });
         let (mut taken, mut sleeps) = (0, 0);
@@ -207,16 +207,16 @@ fn no_wake_up_is_lost() {
                 Available::Bytes(0) => {
                     if receiver.sleeps().unwrap() {
                         sleeps += 1;
-                        reader_rung.recv_timeout(soon).expect("something came and nobody rang");
-                        receiver.heard();
+                        reader_woken.recv_timeout(soon).expect("bytes came and no wake-up");
+                        receiver.woken();
                     }
                 }
                 Available::Bytes(_) => {
                     let moved = receiver.receive(&mut into).unwrap();
                     assert!(into[..moved.bytes].iter().enumerate().all(|(n, &byte)| byte == ((taken + n) % 251) as u8));
                     taken += moved.bytes;
-                    if moved.ring {
-                        let _ = ring_writer.send(());
+                    if moved.wake {
+                        let _ = wake_writer.send(());
                     }
                 }
             }

@@ -8,7 +8,7 @@ pub(crate) enum Exposition {
     Protobuf,
     /// `application/openmetrics-text`.
     OpenMetrics,
-    /// Text 0.0.4, which everybody reads.
+    /// Text 0.0.4, which every scraper reads.
     Plain,
 }
 

@@ -25,7 +25,7 @@ pub const TREND_SLOTS: u64 = 12;
 const EXAMPLE_SLOTS: u64 = 60;
 /// Single requests of each kind in a slot: some to compare, and little memory.
 const EXAMPLES_PER_SLOT: usize = 4;
-/// Single requests of each kind in an answer: more than anybody reads.
+/// Single requests of each kind in an answer: more than a person reads.
 const EXAMPLES_SHOWN_MAX: usize = 20;
 /// One for each bound, and one beyond the last.
 const BUCKETS: usize = REQUEST_SECONDS.len() + 1;
@@ -408,7 +408,7 @@ fn keep_newest(newest: &mut Vec<Kept>, kept: Kept) {
 #[derive(Clone, Debug)]
 pub struct History {
     began_unix_ms: u64,
-    /// Slots are shared with those who read them, so that a copy is made quickly.
+    /// Slots are shared with their readers, so that a copy is made quickly.
     models: BTreeMap<String, VecDeque<Arc<Slot>>>,
     left_out: u64,
     /// The slot in which it was last looked for models without requests.

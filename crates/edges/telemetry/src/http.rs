@@ -16,7 +16,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::get;
 use axum::serve::{IncomingStream, Listener};
-use symphony_net::{CallerLimits, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls};
+use symphony_net::{CallerLimits, HttpVersion, PublicConnection, PublicListener, PublicPort, PublicTls};
 use symphony_types::RequestId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -55,7 +55,7 @@ struct Callers(PublicListener);
 impl Callers {
     fn new(listener: TcpListener, tls: Option<Arc<PublicTls>>) -> Self {
         let limits = CallerLimits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX };
-        let port = PublicPort { name: PORT, limits, first_words: FirstWords::Head, idle_max: Some(IDLE_MAX) };
+        let port = PublicPort { name: PORT, limits, http: HttpVersion::Http1, idle_max: Some(IDLE_MAX) };
         Self(PublicListener::new(listener, port).secured(tls))
     }
 }
@@ -79,13 +79,13 @@ impl Connected<IncomingStream<'_, Callers>> for PageConnection {
     }
 }
 
-type TellHistory = dyn Fn(Option<&str>) -> serde_json::Value + Send + Sync;
+type HistorySource = dyn Fn(Option<&str>) -> serde_json::Value + Send + Sync;
 type KeptHistories = BTreeMap<Option<String>, (Instant, Bytes)>;
 
 /// What `/api/history` answers. Answers are made one after another, and kept for a moment: however many ask, what
 /// serves requests notices little of it.
 struct History {
-    tell: Arc<TellHistory>,
+    source: Arc<HistorySource>,
     kept: tokio::sync::Mutex<KeptHistories>,
 }
 
@@ -100,8 +100,8 @@ impl History {
             let words = format!("{HISTORIES_MAX} models were asked for in a second, which is the most: ask again");
             return Err(PageRefusal::unavailable(words));
         }
-        let (tell, asked) = (Arc::clone(&self.tell), model.clone());
-        let told = tokio::task::spawn_blocking(move || Bytes::from(tell(asked.as_deref()).to_string())).await;
+        let (source, asked) = (Arc::clone(&self.source), model.clone());
+        let told = tokio::task::spawn_blocking(move || Bytes::from(source(asked.as_deref()).to_string())).await;
         let answer = told.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         kept.insert(model, (Instant::now(), answer.clone()));
         Ok(answer)
@@ -180,7 +180,7 @@ impl Surface {
     /// What `/api/history` answers: all models in short, or the last hour of one.
     #[must_use]
     pub fn with_history(mut self, history: impl Fn(Option<&str>) -> serde_json::Value + Send + Sync + 'static) -> Self {
-        self.history = Some(Arc::new(History { tell: Arc::new(history), kept: tokio::sync::Mutex::default() }));
+        self.history = Some(Arc::new(History { source: Arc::new(history), kept: tokio::sync::Mutex::default() }));
         self
     }
 
@@ -413,8 +413,8 @@ mod tests {
     async fn a_history_is_told_anew_after_a_second_and_of_so_many_models_within_it() {
         let told = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&told);
-        let tell = move |model: Option<&str>| serde_json::json!([model, counter.fetch_add(1, Ordering::Relaxed)]);
-        let history = History { tell: Arc::new(tell), kept: tokio::sync::Mutex::default() };
+        let source = move |model: Option<&str>| serde_json::json!([model, counter.fetch_add(1, Ordering::Relaxed)]);
+        let history = History { source: Arc::new(source), kept: tokio::sync::Mutex::default() };
         for _ in 0..2 {
             assert_eq!(history.answer(None).await.as_deref(), Ok(b"[null,0]".as_slice()));
         }

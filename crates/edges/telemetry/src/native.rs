@@ -1,5 +1,5 @@
-//! Native histograms: buckets that grow by a fixed factor and exist where something was counted. They go only to who
-//! takes them, in protobuf ([`encode_protobuf`](crate::Registry::encode_protobuf)); texts have the classic buckets
+//! Native histograms: buckets that grow by a fixed factor and exist where something was counted. They go only to
+//! scrapers that take protobuf ([`encode_protobuf`](crate::Registry::encode_protobuf)); text has the classic buckets
 //! alone.
 //!
 //! Histograms that a decision thread counts have none: it counts without a lock into an array of fixed size, and a

@@ -27,7 +27,7 @@ pub enum Page {
     View,
     /// The files of the console, which tell nothing by themselves.
     Files,
-    /// `/api/console…`, `/api/history` and `/api/explain`: the whole cluster, and single requests of everybody.
+    /// `/api/console…`, `/api/history` and `/api/explain`: the whole cluster, and single requests of all clients.
     Cluster,
 }
 
@@ -104,7 +104,8 @@ impl fmt::Debug for PageGuard {
 }
 
 impl PageGuard {
-    /// Lets in whom `check` does by what they show; with `metrics` it is asked about `/metrics` as well.
+    /// Admits the callers that `check` admits by their credentials; with `metrics` it is asked about `/metrics` as
+    /// well.
     #[must_use]
     pub fn new(
         metrics: bool,

@@ -34,7 +34,7 @@ impl PageHosts {
         Self(names.into_iter().collect())
     }
 
-    /// Refuses who asks another name. No browser leaves the name out.
+    /// Refuses requests under another name. No browser leaves the name out.
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), PageRefusal> {
         let in_uri = uri.authority().map(|authority| authority.as_str().as_bytes());
         let in_headers = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);

@@ -2,7 +2,7 @@
 //! through shared memory if both ends want that and are on one host, otherwise over RDMA if both have it.
 //!
 //! ```text
-//! who dialled   ── Ask ──▶            ◀── Offer ──   who accepted
+//! dialling end  ── Ask ──▶            ◀── Offer ──   accepting end
 //!               takes memory up over the host's socket, or else
 //!               ── Join ──▶           ◀── Joined ──
 //!               finds out that the other end is there, and then
@@ -24,24 +24,24 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::link::{Inbound, Outbound};
 use crate::proof::proved;
-use crate::rdma_endpoint::{heard, said};
+use crate::rdma_endpoint::{from_wire, to_wire};
 
 /// After this many messages the dialling end asks for another carrier. A link that is hardly used is not worth the
 /// effort, and a new leader that opens a thousand links has more urgent things to do first.
 pub(crate) const CARRY_AFTER_MESSAGES: u64 = 32;
 
 /// The most negotiation messages that may wait for the writer of a link; each one is sent once.
-pub(crate) const TURNS_MAX: usize = 8;
+pub(crate) const WRITER_COMMANDS_MAX: usize = 8;
 
 /// Concurrent device calls of a process for its links; each takes a thread. A new leader opens a thousand links at
 /// once, and the kernel does such work one call at a time anyway.
 const DEVICE_CALLS_AT_ONCE: usize = 8;
 
-/// What a link's writer does about the carrier.
+/// What a link's writer is to do about the carrier.
 #[derive(Debug)]
-pub(crate) enum Turn {
+pub(crate) enum WriterCommand {
     /// Sends this.
-    Say(CarrierMessage),
+    Send(CarrierMessage),
     /// Announces the change, and changes over.
     Switch(Box<dyn Outbound>),
 }
@@ -117,7 +117,7 @@ pub(crate) struct CarrierNegotiation {
     state: State,
     /// Whether messages no longer come over the connection.
     moved: bool,
-    turns: mpsc::Sender<Turn>,
+    commands: mpsc::Sender<WriterCommand>,
     carriers: Carriers,
     place: LinkPlace,
     peer: PeerInfo,
@@ -126,13 +126,13 @@ pub(crate) struct CarrierNegotiation {
 impl CarrierNegotiation {
     pub(crate) fn new(
         end: End,
-        turns: mpsc::Sender<Turn>,
+        commands: mpsc::Sender<WriterCommand>,
         carriers: Carriers,
         link: &'static str,
         peer: PeerInfo,
     ) -> Self {
         let place = carriers.opened(link, peer.to_string());
-        Self { end, state: State::New, moved: false, turns, carriers, place, peer }
+        Self { end, state: State::New, moved: false, commands, carriers, place, peer }
     }
 
     /// Whether a message that arrives now breaks the rules.
@@ -145,14 +145,14 @@ impl CarrierNegotiation {
         self.carriers.refused();
         tracing::warn!(peer = %self.peer,
             "link refused: frames.required, and the peer has no other way than TCP in common with this process");
-        self.say(CarrierMessage::Required);
+        self.send(CarrierMessage::Required);
     }
 
     /// Asks the other end, once.
     pub(crate) fn ask(&self) {
         let has_any = self.carriers.rings().is_some() || self.fabric().is_some();
         if has_any && matches!(self.state, State::New) {
-            self.say(CarrierMessage::Ask);
+            self.send(CarrierMessage::Ask);
         }
     }
 
@@ -166,14 +166,16 @@ impl CarrierNegotiation {
     ///
     /// # Errors
     /// If a peer that follows the protocol would not have sent it now.
-    pub(crate) fn hear(&mut self, word: CarrierMessage) -> Result<CarrierChange, &'static str> {
+    pub(crate) fn receive(&mut self, message: CarrierMessage) -> Result<CarrierChange, &'static str> {
         let accepted = matches!(self.end, End::Accepted { .. });
-        match (word, std::mem::replace(&mut self.state, State::Done)) {
+        match (message, std::mem::replace(&mut self.state, State::Done)) {
             (CarrierMessage::Ask, State::New) if accepted => {
                 self.offer();
                 Ok(CarrierChange::AsBefore)
             }
-            (CarrierMessage::Offer(offer), State::New) if !accepted => Ok(CarrierChange::Making(self.take_up(offer))),
+            (CarrierMessage::Offer(offer), State::New) if !accepted => {
+                Ok(CarrierChange::Making(self.accept_offer(offer)))
+            }
             (CarrierMessage::Join(theirs), State::Offered { fabric: Some(fabric), .. }) => {
                 self.join(fabric, theirs);
                 Ok(CarrierChange::AsBefore)
@@ -185,7 +187,7 @@ impl CarrierNegotiation {
                 Ok(CarrierChange::AsBefore)
             }
             (CarrierMessage::Switch, State::Offered { memory: Some(mut pending), .. }) => {
-                let (reader, writer) = pending.streams().ok_or("it changes over to memory that nobody came for")?;
+                let (reader, writer) = pending.streams().ok_or("it changes over to memory that it has not joined")?;
                 let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
                 Ok(self.changed_over(Made { carrier: Carrier::SharedMemory, inbound, outbound }))
             }
@@ -199,7 +201,7 @@ impl CarrierNegotiation {
             }
             (CarrierMessage::Refuse, State::New | State::Making { told: Some(_), .. }) if !accepted => {
                 self.carriers.refused();
-                if self.carriers.wish().expected {
+                if self.carriers.preference().expected {
                     tracing::warn!(peer = %self.peer, "frames travel by TCP: the peer has nothing else; see its frames.transport");
                 }
                 Ok(CarrierChange::Refused)
@@ -209,7 +211,7 @@ impl CarrierNegotiation {
                 tracing::warn!(peer = %self.peer, "the peer takes no frames over TCP (frames.required)");
                 Ok(CarrierChange::Ended)
             }
-            _ => Err("a word about the carrier out of turn"),
+            _ => Err("a carrier message out of turn"),
         }
     }
 
@@ -218,43 +220,43 @@ impl CarrierNegotiation {
         let fabric = self.fabric().cloned();
         let (sharing, memory) = self.carriers.rings().map(Rings::offer).unzip();
         if sharing.is_none() && fabric.is_none() {
-            return self.say(CarrierMessage::Refuse);
+            return self.send(CarrierMessage::Refuse);
         }
         let sharing = sharing.map(|RingOffer { name, secret }| SharingOffer { name, secret: SharingSecret(secret) });
-        self.say(CarrierMessage::Offer(CarrierOffer { sharing, rdma: fabric.is_some() }));
+        self.send(CarrierMessage::Offer(CarrierOffer { sharing, rdma: fabric.is_some() }));
         self.state = State::Offered { memory, fabric };
     }
 
-    /// Takes up an offer, beside the link. The receiver gets the reason if that fails.
-    fn take_up(&mut self, offer: CarrierOffer) -> oneshot::Receiver<String> {
+    /// Accepts an offer, beside the link. The receiver gets the reason if that fails.
+    fn accept_offer(&mut self, offer: CarrierOffer) -> oneshot::Receiver<String> {
         let (makes, made) = oneshot::channel();
         let (tell, told) = oneshot::channel();
         let (fails, failed) = oneshot::channel();
         self.state = State::Making { made, told: Some(tell) };
         let (rings, fabric) = (self.carriers.rings().cloned(), self.fabric().cloned());
-        let (turns, carriers, peer) = (self.turns.clone(), self.carriers.clone(), self.peer.clone());
+        let (commands, carriers, peer) = (self.commands.clone(), self.carriers.clone(), self.peer.clone());
         tokio::spawn(async move {
-            let turn = match take_up(offer, rings, fabric, &turns, told).await {
+            let command = match accept_offer(offer, rings, fabric, &commands, told).await {
                 Ok((made, writer)) => {
                     // The other end may change over as soon as it learns that this one has.
                     if makes.send(made).is_err() {
                         return;
                     }
-                    Turn::Switch(writer)
+                    WriterCommand::Switch(writer)
                 }
-                Err(GaveUp::Refused) => return,
-                Err(GaveUp::Failed(reason)) => {
+                Err(NotAccepted::Refused) => return,
+                Err(NotAccepted::Failed(reason)) => {
                     carriers.refused();
-                    if carriers.wish().expected {
+                    if carriers.preference().expected {
                         tracing::warn!(%peer, reason, "frames travel by TCP");
                     } else {
                         tracing::debug!(%peer, reason, "frames travel by TCP");
                     }
                     let _ = fails.send(reason);
-                    Turn::Say(CarrierMessage::Decline)
+                    WriterCommand::Send(CarrierMessage::Decline)
                 }
             };
-            let _ = turns.send(turn).await;
+            let _ = commands.send(command).await;
         });
         failed
     }
@@ -263,14 +265,14 @@ impl CarrierNegotiation {
     fn join(&mut self, fabric: Arc<dyn Fabric>, theirs: RdmaEndpoint) {
         let (makes, made) = oneshot::channel();
         self.state = State::Making { made, told: None };
-        let (turns, carriers, peer) = (self.turns.clone(), self.carriers.clone(), self.peer.clone());
+        let (commands, carriers, peer) = (self.commands.clone(), self.carriers.clone(), self.peer.clone());
         tokio::spawn(async move {
             let joined = blocking(move || {
                 let end = fabric.begin()?;
-                let mine = said(end.endpoint());
-                Ok((mine, end.join(heard(theirs))?))
+                let mine = to_wire(end.endpoint());
+                Ok((mine, end.join(from_wire(theirs))?))
             });
-            let word = match joined.await {
+            let message = match joined.await {
                 Ok((mine, (reader, writer))) => {
                     let (inbound, outbound) = (Box::new(reader), Some(Box::new(writer) as _));
                     // Before the other end learns that it may change over.
@@ -285,7 +287,7 @@ impl CarrierNegotiation {
                     CarrierMessage::Refuse
                 }
             };
-            let _ = turns.send(Turn::Say(word)).await;
+            let _ = commands.send(WriterCommand::Send(message)).await;
         });
     }
 
@@ -300,23 +302,23 @@ impl CarrierNegotiation {
         self.place.carried_by(carrier);
         tracing::debug!(peer = %self.peer, carrier = carrier.label(), "frames come another way");
         if let Some(outbound) = outbound {
-            self.turn(Turn::Switch(outbound));
+            self.command(WriterCommand::Switch(outbound));
         }
         CarrierChange::Now(inbound)
     }
 
-    fn say(&self, word: CarrierMessage) {
-        self.turn(Turn::Say(word));
+    fn send(&self, message: CarrierMessage) {
+        self.command(WriterCommand::Send(message));
     }
 
-    fn turn(&self, turn: Turn) {
+    fn command(&self, command: WriterCommand) {
         // A writer that has ended sends nothing, and no peer sends so many messages that the others have to wait.
-        let _ = self.turns.try_send(turn);
+        let _ = self.commands.try_send(command);
     }
 }
 
-/// Why an offer was not taken up.
-enum GaveUp {
+/// Why an offer was not accepted.
+enum NotAccepted {
     /// This end could not; the other one has to be told.
     Failed(String),
     /// The other end said so, or its link has ended.
@@ -324,13 +326,13 @@ enum GaveUp {
 }
 
 /// Shared memory if it is offered and works, otherwise RDMA.
-async fn take_up(
+async fn accept_offer(
     offer: CarrierOffer,
     rings: Option<Rings>,
     fabric: Option<Arc<dyn Fabric>>,
-    turns: &mpsc::Sender<Turn>,
+    commands: &mpsc::Sender<WriterCommand>,
     told: oneshot::Receiver<RdmaEndpoint>,
-) -> Result<(Made, Box<dyn Outbound>), GaveUp> {
+) -> Result<(Made, Box<dyn Outbound>), NotAccepted> {
     let mut reason = "the two have nothing in common; see frames.transport of both".to_owned();
     if let (Some(SharingOffer { name, secret: SharingSecret(secret) }), Some(rings)) = (offer.sharing, rings) {
         match rings.join(&RingOffer { name, secret }).await {
@@ -341,18 +343,18 @@ async fn take_up(
             Err(failed) => reason = failed,
         }
     }
-    let Some(fabric) = fabric.filter(|_| offer.rdma) else { return Err(GaveUp::Failed(reason)) };
-    let end = blocking(move || fabric.begin()).await.map_err(GaveUp::Failed)?;
-    let _ = turns.send(Turn::Say(CarrierMessage::Join(said(end.endpoint())))).await;
-    let theirs = told.await.map_err(|_| GaveUp::Refused)?;
-    let (reader, writer) = join_and_prove(end, theirs).await.map_err(GaveUp::Failed)?;
+    let Some(fabric) = fabric.filter(|_| offer.rdma) else { return Err(NotAccepted::Failed(reason)) };
+    let end = blocking(move || fabric.begin()).await.map_err(NotAccepted::Failed)?;
+    let _ = commands.send(WriterCommand::Send(CarrierMessage::Join(to_wire(end.endpoint())))).await;
+    let theirs = told.await.map_err(|_| NotAccepted::Refused)?;
+    let (reader, writer) = join_and_prove(end, theirs).await.map_err(NotAccepted::Failed)?;
     let made = Made { carrier: Carrier::Rdma, inbound: Box::new(reader), outbound: None };
     Ok((made, Box::new(writer)))
 }
 
 /// Connects to the other end, which is connected to this one already, and checks that it answers.
 async fn join_and_prove(end: Box<dyn FabricEnd>, theirs: RdmaEndpoint) -> Result<FabricStreams, String> {
-    let (reader, mut writer) = blocking(move || end.join(heard(theirs))).await?;
+    let (reader, mut writer) = blocking(move || end.join(from_wire(theirs))).await?;
     proved(writer.prove()).await?;
     Ok((reader, writer))
 }

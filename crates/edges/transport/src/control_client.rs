@@ -117,20 +117,20 @@ impl ControlClient {
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The cluster has told its level.
-    pub fn told(&self, level: Level) {
-        self.net.level().tell(level);
+    /// Notes the level of the cluster.
+    pub fn update_level(&self, level: Level) {
+        self.net.level().update(level);
     }
 
-    /// The newest level that this process knows, as it tells the cluster.
+    /// The newest level that this process knows, as it reports it to the cluster.
     #[must_use]
-    pub fn level_to_tell(&self) -> u32 {
+    pub fn newest_level(&self) -> u32 {
         self.net.level().newest().get().into()
     }
 
     /// Adds replicas that are new in the view, and forgets those added earlier that are no longer in it.
     fn learn(&self, view: &View) {
-        self.told(view.level);
+        self.update_level(view.level);
         let shown = |addr: &String| view.nodes.values().any(|n| n.control_addr == *addr);
         let mut replicas = self.replicas.lock().unwrap_or_else(PoisonError::into_inner);
         let mut index = 0;
@@ -174,7 +174,7 @@ impl ControlClient {
         let call = |channel| call(Grpc::new(channel).max_decoding_message_size(VIEW_BYTES_MAX));
         let answered = call_in_turn(|| self.replicas(), within, each, call).await;
         if let Err(ControlError::Refused(status)) = &answered {
-            self.net.level().tell_refused(status);
+            self.net.level().update_by_refusal(status);
         }
         answered
     }
@@ -246,7 +246,7 @@ impl ControlClient {
 
     /// Who watches, and what it knows.
     fn process(&self, member: Member, boot: BootId) -> pb::WatchingProcess {
-        pb::WatchingProcess { member: Some(member.into()), boot_id: boot.get(), level: self.level_to_tell() }
+        pb::WatchingProcess { member: Some(member.into()), boot_id: boot.get(), level: self.newest_level() }
     }
 
     fn watch_scope(&self, request: WatchRequest) -> ViewReceiver {
@@ -355,7 +355,7 @@ impl Watching {
         while !self.sender.is_closed() && known() {
             let watching = client.watch(self.request.clone()).await;
             if let Err(status) = &watching {
-                self.client.net.level().tell_refused(status);
+                self.client.net.level().update_by_refusal(status);
             }
             if let Ok(stream) = watching {
                 let mut stream = stream.into_inner();

@@ -23,7 +23,7 @@ const EARLY_LINKS_MAX: usize = 256;
 const DIALS_AT_ONCE: usize = 8;
 
 /// Pause between two checks which links have ended.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Pause after a failed attempt to open a link; it doubles with each further failure.
 const AGAIN_AFTER: Duration = Duration::from_millis(250);
@@ -94,11 +94,11 @@ impl EarlyLinks {
             let waits = is_named && !*self.settled.borrow();
             let settles = waited_since.filter(|_| waits).map(|since| since + SETTLED_WITHIN);
             let may_dial = is_named && dials.len() < DIALS_AT_ONCE;
-            let look = self.tries.look_at(now, may_dial, settles);
+            let next_poll = self.tries.next_poll(now, may_dial, settles);
             tokio::select! {
                 changed = self.view.changed() => if changed.is_err() { return },
                 Some((frontend, linked)) = dials.next(), if !dials.is_empty() => self.tries.ended(Instant::now(), frontend, linked),
-                () = tokio::time::sleep_until(look) => {}
+                () = tokio::time::sleep_until(next_poll) => {}
             }
         }
     }
@@ -188,9 +188,9 @@ impl Tries {
     }
 
     /// When to check again. A frontend that is due but may not be dialled now waits for another event.
-    fn look_at(&self, now: Instant, may_dial: bool, settles: Option<Instant>) -> Instant {
+    fn next_poll(&self, now: Instant, may_dial: bool, settles: Option<Instant>) -> Instant {
         let next = if may_dial { self.next() } else { None };
-        [settles, next].into_iter().flatten().fold(now + LOOK_EVERY, Instant::min)
+        [settles, next].into_iter().flatten().fold(now + POLL_EVERY, Instant::min)
     }
 
     /// When the next frontend is due.

@@ -83,9 +83,9 @@ fn who_is_due_and_may_not_be_dialled_keeps_nobody_awake() {
     assert_eq!(scene.due(Duration::ZERO, &frontends([1, 2])), [1, 2]);
     scene.ended(Duration::ZERO, 1, false);
     let (now, due) = (scene.start + 2 * AGAIN_AFTER, scene.start + AGAIN_AFTER);
-    assert_eq!(scene.tries.look_at(now, true, None), due);
-    assert_eq!(scene.tries.look_at(now, false, None), now + LOOK_EVERY);
-    assert_eq!(scene.tries.look_at(now, false, Some(now + MS)), now + MS);
+    assert_eq!(scene.tries.next_poll(now, true, None), due);
+    assert_eq!(scene.tries.next_poll(now, false, None), now + POLL_EVERY);
+    assert_eq!(scene.tries.next_poll(now, false, Some(now + MS)), now + MS);
 }
 
 /// A frontend that lets a backend in and shuts it out again, for what it requires of links, is not dialled every

@@ -102,7 +102,7 @@ impl FrontendEnd {
                         tracing::debug!(%peer, "RDMA");
                         return self.serve_by_rdma(frontend, &rdma, inputs).await;
                     }
-                    joined = shares && pending.as_mut().is_some_and(|pending| pending.sharer().is_some());
+                    joined = shares && pending.as_mut().is_some_and(|pending| pending.sharing_backend().is_some());
                     if !joined {
                         // Its memory, or the offer, is of no more use.
                         pending = None;
@@ -263,8 +263,9 @@ fn take_results(
             ResultBytes::Failed(reason) => Err(reason),
             ResultBytes::Shared => {
                 taken.push(sequence);
-                let sharer = pending.as_mut().and_then(|pending| pending.sharer());
-                let read = sharer.map(|sharer| sharer.results.read(sequence, SHARED_PAYLOAD_BYTES_MAX));
+                let sharing_backend = pending.as_mut().and_then(|pending| pending.sharing_backend());
+                let read = sharing_backend
+                    .map(|sharing_backend| sharing_backend.results.read(sequence, SHARED_PAYLOAD_BYTES_MAX));
                 read.and_then(Result::ok).ok_or_else(|| {
                     tracing::warn!(sequence, "a result is not in shared memory, or damaged");
                     FailReason::PayloadLost
@@ -307,7 +308,7 @@ mod tests {
             (sequence == 1).then(|| Bytes::from_static(b"here"))
         }
 
-        fn coming(&self, sequence: u64) -> Option<tokio::sync::oneshot::Receiver<Bytes>> {
+        fn pending_input(&self, sequence: u64) -> Option<tokio::sync::oneshot::Receiver<Bytes>> {
             (sequence == 2).then(|| self.coming.lock().unwrap().take()).flatten()
         }
 

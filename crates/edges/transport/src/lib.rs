@@ -35,7 +35,7 @@ pub use echo::{EchoTimes, Movement};
 pub use federation_client::{FederationClient, PlanReceiver};
 pub use frontend_end::FrontendEnd;
 pub use link::{
-    Asker, CONNECT_TIMEOUT, HELLO_WITHIN, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError,
+    CONNECT_TIMEOUT, EchoTrigger, HELLO_WITHIN, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError,
     connect_link, link_over,
 };
 pub use linked_payloads::LinkedPayloads;

@@ -58,7 +58,7 @@ const COPY_BYTES_MAX: usize = 1 << 20;
 /// How long the last results may wait in shared memory for their frontends to take them.
 const TAKEN_WITHIN: Duration = Duration::from_millis(500);
 /// How often the link is checked meanwhile.
-const TAKEN_LOOK_EVERY: Duration = Duration::from_millis(20);
+const TAKEN_POLL_EVERY: Duration = Duration::from_millis(20);
 
 /// The boot of a frontend that a link leads to.
 pub(crate) type FrontendBoot = (FrontendId, BootId);
@@ -541,7 +541,7 @@ impl PayloadTransport for LinkedPayloads {
             // This process's memory ends with it: lent results have to be fetched before.
             let taken = async {
                 while let Some(shared) = link.shared() {
-                    if tokio::time::timeout(TAKEN_LOOK_EVERY, shared.all_taken()).await.is_ok() {
+                    if tokio::time::timeout(TAKEN_POLL_EVERY, shared.all_taken()).await.is_ok() {
                         return;
                     }
                 }

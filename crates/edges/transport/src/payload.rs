@@ -58,7 +58,7 @@ pub trait PayloadFrontend: Send + Sync + 'static {
 
     /// A receiver for an input that is not there yet; none if it will never come. It ends without an input if the
     /// request ends.
-    fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+    fn pending_input(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
         let _ = sequence;
         None
     }
@@ -80,14 +80,14 @@ pub(crate) async fn inputs(frontend: &(impl PayloadFrontend + ?Sized), sequences
 /// An input, or the promise of one.
 pub(crate) enum InputState {
     Here(Option<Bytes>),
-    Coming(oneshot::Receiver<Bytes>),
+    Pending(oneshot::Receiver<Bytes>),
 }
 
 /// What is there now of the inputs of `sequences`.
 pub(crate) fn inputs_now(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<InputState> {
     let one = |&sequence: &u64| match frontend.input(sequence) {
         Some(input) => InputState::Here(Some(input)),
-        None => frontend.coming(sequence).map_or(InputState::Here(None), InputState::Coming),
+        None => frontend.pending_input(sequence).map_or(InputState::Here(None), InputState::Pending),
     };
     sequences.iter().map(one).collect()
 }
@@ -99,7 +99,7 @@ pub(crate) async fn wait(found: Vec<InputState>, within: Duration) -> Payloads {
     for input in found {
         payloads.push(match input {
             InputState::Here(input) => input,
-            InputState::Coming(coming) => tokio::time::timeout_at(until, coming).await.ok().and_then(Result::ok),
+            InputState::Pending(pending) => tokio::time::timeout_at(until, pending).await.ok().and_then(Result::ok),
         });
     }
     payloads

@@ -8,11 +8,11 @@ const WINDOW: usize = 1024;
 /// this is stricter than the promise to requests.
 const LEFT_OUT: usize = 2;
 /// Reads between two evaluations; each goes through all windows.
-const LOOK_EVERY: u32 = 64;
+const EVALUATE_EVERY: u32 = 64;
 /// The quantile of a size with fewer reads means nothing.
 const READS_MIN: usize = 16;
 /// After this time the next read also triggers an evaluation, so that the few reads in between are not forgotten.
-const LOOK_AFTER: Nanos = Nanos::new(PAYLOAD_DELAY_FORGOTTEN_AFTER.get() / 2);
+const EVALUATE_AFTER: Nanos = Nanos::new(PAYLOAD_DELAY_FORGOTTEN_AFTER.get() / 2);
 /// Reads show the cost of bytes only if the largest are this many bytes longer than the smallest. Between closer sizes
 /// the noise of two quantiles is the larger part of their difference, and a MiB would be charged many times that noise.
 const SLOPE_BYTES_MIN: u64 = 256 << 10;
@@ -60,8 +60,8 @@ impl Size {
 #[derive(Clone, Debug, Default)]
 pub struct PayloadMeter {
     sizes: [Size; SIZES],
-    since_look: u32,
-    looked: Time,
+    since_evaluation: u32,
+    evaluated_at: Time,
     /// When that was last confirmed.
     told: Option<(Time, PayloadDelay)>,
     sorted: Vec<Nanos>,
@@ -72,9 +72,9 @@ impl PayloadMeter {
     pub fn note(&mut self, now: Time, bytes: u64, took: Nanos) {
         let size = (bytes / SMALLEST_BYTES).checked_ilog2().map_or(0, |log| log as usize + 1);
         self.sizes[size.min(SIZES - 1)].note(now, took);
-        self.since_look += 1;
-        if self.since_look >= LOOK_EVERY || now.since(self.looked) >= LOOK_AFTER {
-            (self.since_look, self.looked) = (0, now);
+        self.since_evaluation += 1;
+        if self.since_evaluation >= EVALUATE_EVERY || now.since(self.evaluated_at) >= EVALUATE_AFTER {
+            (self.since_evaluation, self.evaluated_at) = (0, now);
             self.update_delay(now);
         }
     }

@@ -9,7 +9,7 @@ use symphony_rdma::{Fabric, Grant, Key, Landing, Pair, Purpose, RemotePool, Show
 use symphony_shared_memory::{Pool, RemoteLayout, Unreadable};
 
 use crate::link::{Inbound, Streams};
-use crate::rdma_endpoint::{heard, said};
+use crate::rdma_endpoint::{from_wire, to_wire};
 use crate::sharing::SharingError;
 
 /// A backend's side: its device, and memory for what it reads.
@@ -72,14 +72,14 @@ impl RdmaReader {
 
 impl RdmaBegun {
     pub(crate) fn endpoint(&self) -> RdmaEndpoint {
-        said(self.end.endpoint())
+        to_wire(self.end.endpoint())
     }
 
     /// Connects to the frontend that made the offer.
     pub(crate) fn join(self, offer: &RdmaOffer) -> Result<RdmaInputs, String> {
         let RdmaOffer { endpoint, key: RdmaKey(key), address, bytes, entries } = *offer;
         let layout = RemoteLayout::new(bytes, entries).map_err(|why| format!("the frontend's pool: {why}"))?;
-        let pair = self.end.join(heard(endpoint)).map_err(|error| error.to_string())?;
+        let pair = self.end.join(from_wire(endpoint)).map_err(|error| error.to_string())?;
         let pool = RemotePool::new(pair, self.landing, layout, bytes, address, Key(key));
         pool.map(RdmaInputs).map_err(|error| error.to_string())
     }
@@ -130,8 +130,8 @@ impl RdmaOwner {
     /// Connects to a backend and lets it read.
     pub(crate) async fn offer(&self, to: RdmaEndpoint) -> Result<(RdmaOffer, RdmaPeer), String> {
         let begun = self.fabric.begin().map_err(|error| error.to_string())?;
-        let endpoint = said(begun.endpoint());
-        let pair = begun.join(heard(to)).map_err(|error| error.to_string())?;
+        let endpoint = to_wire(begun.endpoint());
+        let pair = begun.join(from_wire(to)).map_err(|error| error.to_string())?;
         let grant = self.shown.grant(&pair).await.map_err(|error| error.to_string())?;
         let (key, address, bytes) = (RdmaKey(grant.key().0), grant.address(), grant.bytes());
         let offer = RdmaOffer { endpoint, key, address, bytes, entries: self.entries };

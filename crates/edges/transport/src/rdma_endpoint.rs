@@ -4,11 +4,11 @@ use symphony_net::Endpoint;
 use symphony_protocol::data::RdmaEndpoint;
 
 /// The form on the wire.
-pub(crate) const fn said(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
+pub(crate) const fn to_wire(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
     RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }
 }
 
 /// The device's form.
-pub(crate) const fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
+pub(crate) const fn from_wire(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
     Endpoint { queue_pair, first_packet, mtu, lid, gid }
 }

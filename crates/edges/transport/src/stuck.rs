@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::echo::{EchoTimes, Movement};
-use crate::link::Asker;
+use crate::link::EchoTrigger;
 
 /// A data link ends after this time without an answer. It is well above the pauses of a machine and the cuts that TCP
 /// survives by itself: results may be on the link that no other way would bring.
@@ -25,7 +25,7 @@ pub(crate) fn data_echo() -> EchoTimes {
 }
 
 /// Resolves when a watched link gets stuck, never if it ends before. The link must be received from meanwhile.
-pub(crate) async fn stuck((mut movement, _asker): (watch::Receiver<Movement>, Asker), times: EchoTimes) {
+pub(crate) async fn stuck((mut movement, _echo_trigger): (watch::Receiver<Movement>, EchoTrigger), times: EchoTimes) {
     // A link that has never answered is never reported as stuck.
     let first = times.ask_again_after + times.stuck_after + times.late;
     let answered = movement.wait_for(|movement| *movement != Movement::Unknown);

@@ -12,7 +12,7 @@ const SPEAKS_WITHIN: Duration = Duration::from_secs(2);
 /// What an alert of TLS begins with, of any version: its type, and the first byte of the version.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 
-/// What it shows, and whom it believes. By default nothing, over plaintext.
+/// The credentials that it shows, and the authority that it trusts. By default none, over plaintext.
 #[derive(Clone, Default)]
 pub struct Access {
     /// The tenant's key.

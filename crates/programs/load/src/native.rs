@@ -79,12 +79,12 @@ impl Target for NativeTarget {
         let outputs = model.signature.outputs.clone();
         let (items, payload, receipt) = (request.items, payload(&request), Receipt::default());
         let pictures = request.pictures.map(|pictures| in_place(pictures, &model, items));
-        let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
+        let (context, weight) = (RequestContext::of(Caller::anonymous(), "", None), RequestValue::ONE);
         let infer = InferRequest { model, items, payload, pictures, deadline, receipt, context, weight };
         // In flight until it is answered.
-        let _permit = match self.frontend.admit(&Caller::anybody()) {
+        let _permit = match self.frontend.admit(&Caller::anonymous()) {
             Ok(permit) => permit,
-            Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.face().reason))),
+            Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.error_status().reason))),
         };
         match self.frontend.infer(infer).await {
             Ok(answer) => Answer {
@@ -98,7 +98,7 @@ impl Target for NativeTarget {
                 batch: Some(answer.batch),
             },
             Err(InferError::Dropped(reason)) => Answer::ended(End::Dropped(Cow::Borrowed(reason.label()))),
-            Err(error) => Answer::ended(End::Failed(Cow::Borrowed(error.face().reason))),
+            Err(error) => Answer::ended(End::Failed(Cow::Borrowed(error.error_status().reason))),
         }
     }
 }

@@ -68,10 +68,10 @@ impl InferenceService for Checksums {
     }
 
     fn authenticate(&self, _: &Shown<'_>, _: &'static [Right]) -> Result<Caller, AccessError> {
-        Ok(Caller::anybody())
+        Ok(Caller::anonymous())
     }
 
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError> {
         Ok(caller.clone())
     }
 

@@ -8,13 +8,13 @@ mod context;
 mod health;
 mod keys;
 mod load;
-mod look;
 mod members;
 mod model;
 mod pipeline;
 mod plan;
 mod processes;
 mod profile;
+mod queries;
 #[cfg(test)]
 mod reference_page;
 mod shell;
@@ -40,7 +40,6 @@ pub(crate) use context::{ContextCommand, ContextKey, ContextSetArgs};
 pub(crate) use health::HealthArgs;
 pub(crate) use keys::KeysCommand;
 pub(crate) use load::{LoadArgs, LoadInputs, LoadProtocol};
-pub(crate) use look::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
@@ -56,6 +55,7 @@ pub(crate) use processes::{BackendArgs, DemoArgs, NodeArgs, ProvisionArgs, UpArg
 pub(crate) use profile::{
     LatencyOf, MeasureArgs, ProfileArgs, ProfileCommand, ProfileCompareArgs, ProfileGemmArgs, ProfiledDevice,
 };
+pub(crate) use queries::{DescribeArgs, Described, ExplainArgs, GetArgs, What};
 pub(crate) use shell::{CompletionsArgs, ManArgs};
 pub(crate) use simulate::{PaperArgs, ReplayArgs, SimArgs};
 pub(crate) use subcluster::{SubclusterCommand, SubclusterPolicyArgs};
@@ -92,9 +92,9 @@ pub(crate) enum Command {
     Frontend(NodeArgs),
     /// Run one backend.
     Backend(BackendArgs),
-    /// Start and stop backends on this machine, as many as the cluster's advice to autoscalers asks for.
+    /// Start and stop backends on this machine, following the cluster's advice to autoscalers.
     Provision(ProvisionArgs),
-    /// Run one replica of the group above several clusters.
+    /// Run one replica of a federation's group, above several clusters.
     Federation(NodeArgs),
     /// Ask a process of this machine whether it is ready; for health checks of containers and scripts.
     Health(HealthArgs),
@@ -104,7 +104,7 @@ pub(crate) enum Command {
     /// Make keys by which clients of the public ports are known.
     #[command(subcommand)]
     Keys(KeysCommand),
-    /// Say where clusters are and who asks, once, under a name.
+    /// Manage contexts: where a cluster is and which credentials to use, under a name.
     #[command(subcommand)]
     Context(ContextCommand),
     /// Load, change, unload or generate models, and split requests among their versions.
@@ -116,24 +116,24 @@ pub(crate) enum Command {
     /// Change how a sub-cluster is scheduled.
     #[command(subcommand)]
     Subcluster(SubclusterCommand),
-    /// Have the cluster serve models as files declare them; what is so already stays.
+    /// Make the cluster serve models as files declare them, changing only what differs.
     Apply(ApplyArgs),
-    /// Show the cluster: all of a kind, or what is named.
+    /// List the objects of a kind, or show the named one.
     Get(GetArgs),
-    /// Say everything about a model, a pipeline, a GPU, a sub-cluster or a process, with the events that concern it.
+    /// Show all details of a model, a pipeline, a GPU, a sub-cluster or a process, with its events.
     Describe(DescribeArgs),
-    /// Show how much the sub-clusters, models and GPUs have to do, and go on showing it.
+    /// Show the load of sub-clusters, models and GPUs, and keep it up to date.
     Top(TopArgs),
-    /// Give a process nothing new, have what it has handed over or finished, and wait for that.
+    /// Give a process no new work, hand over or finish what it has, and wait until it has nothing left.
     Drain(DrainArgs),
-    /// Give a process nothing new; what it has it keeps until it is done.
+    /// Give a process no new work; it keeps what it has until that is done.
     Cordon(DutyArgs),
     /// Give a process work again.
     Uncordon(DutyArgs),
     /// Add, remove or replace scheduler replicas while the cluster serves.
     #[command(subcommand)]
     Members(MembersCommand),
-    /// Write what the cluster has agreed on into a file: models, members, operations.
+    /// Back up the cluster's replicated state to a file: models, members, operations.
     Backup(BackupArgs),
     /// Found the cluster anew with the state of a backup, after most disks of its schedulers are lost. All schedulers
     /// must be stopped; backends and frontends go on.
@@ -141,7 +141,7 @@ pub(crate) enum Command {
     /// Follow and finish the upgrade of a cluster to a new release.
     #[command(subcommand)]
     Upgrade(UpgradeCommand),
-    /// Plans: which models and GPUs form which sub-cluster; move them, and see how far that has come.
+    /// Make, review and follow plans: which models and GPUs form which sub-cluster.
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Explain what became of a request, or the last batches of a model: window, rivals, why this GPU, predicted and
@@ -153,19 +153,19 @@ pub(crate) enum Command {
     Load(Box<LoadArgs>),
     /// Simulate a scenario in virtual time with the scheduler's own decisions.
     Sim(SimArgs),
-    /// Make a paper's table or figure again: CSV, SVG, and a page that compares.
+    /// Reproduce a paper's table or figure: CSV, SVG, and a page that compares.
     Paper(PaperArgs),
-    /// Decide again what a scheduler recorded (scheduler.tape_dir), and say where the decisions differ.
+    /// Replay recorded decisions of a scheduler (scheduler.tape_dir), and report where they differ.
     Replay(ReplayArgs),
-    /// Take out of tapes what other tools read.
+    /// Export data from tapes for other tools.
     #[command(subcommand)]
     Tape(TapeCommand),
-    /// Turn recorded arrivals of others into a CSV that scenarios and `symphony load` play.
+    /// Convert arrivals recorded by other systems into a CSV that scenarios and `symphony load` play.
     #[command(subcommand)]
     Trace(TraceCommand),
     /// Simulate a recorded load (scheduler.tape_dir) under other policies and numbers of GPUs, side by side.
     Compare(CompareArgs),
-    /// Print what a shell needs to complete commands, options and their values.
+    /// Print a script with which a shell completes commands, options and their values.
     Completions(CompletionsArgs),
     /// Write manual pages.
     Man(ManArgs),

@@ -14,7 +14,7 @@ use symphony_config::Address;
 use symphony_types::is_name;
 
 use crate::exit::bad_input;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 
 /// Names the file.
 pub(crate) const FILE_VARIABLE: &str = "SYMPHONY_CONFIG_FILE";
@@ -25,7 +25,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The most links from one to the next that are followed, as the system has it.
 const LINKS_MAX: usize = 40;
 
-/// How tools reach a cluster, and as whom.
+/// How tools reach a cluster, and with which identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Context {
@@ -128,7 +128,7 @@ impl Contexts {
             return Err(at(&format!("it has more than {FILE_BYTES_MAX} bytes")));
         }
         toml::from_str(&text).map_err(|error| {
-            // Without the line itself: somebody may have written a key into it.
+            // Without the line itself, which may contain a key.
             let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             at(&format!("line {line}: {}", error.message()))
         })

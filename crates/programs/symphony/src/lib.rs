@@ -17,9 +17,9 @@ mod inspect;
 #[cfg(not(all(feature = "simulation", feature = "top")))]
 mod left_out;
 mod local;
-mod near;
 mod node;
 mod provision;
+mod suggestions;
 mod tools;
 mod top;
 

@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 76] = [
+const OLD_WORDS: [(&str, &str); 77] = [
     ("ModelStanding", "ListedModel"),
     ("RingAdmission", "PendingRings"),
     ("herald", "heartbeat state"),
@@ -86,14 +86,16 @@ const OLD_WORDS: [(&str, &str); 76] = [
     ("hope_max", "early_start_max"),
     ("waits_without_hope", "waits_to_frontrun"),
     ("fn company", "fn expected_arrivals"),
+    ("fn face", "fn error_status"),
     ("fn look", "what it does: check, poll, find, fetch, update"),
     ("mod door", "mod callers, mod admission"),
 ];
 
 /// Old names of types. As words they are good English, so only their declaration is refused.
-const OLD_TYPES: [(&str, &str); 14] = [
+const OLD_TYPES: [(&str, &str); 15] = [
     ("Company", "BatchingBenefit"),
     ("Door", "CallerCheck, PublicAccess"),
+    ("Face", "ErrorStatus"),
     ("Mouth", "PipelineAdmission"),
     ("Mute", "SilenceSwitch"),
     ("Office", "LeaderContext"),

@@ -48,12 +48,12 @@ pub const PINNED_BYTES_MAX: u64 = 8 << 30;
 const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 
 /// How often it is looked whether a run is stuck.
-const LOOK_FOR_STUCK_EVERY: Duration = Duration::from_secs(1);
+const CHECK_STUCK_EVERY: Duration = Duration::from_secs(1);
 
 /// Resolves once a run goes on although it was ended, which `is_stuck` tells.
 async fn a_run_is_stuck(is_stuck: impl Fn() -> bool) {
     while !is_stuck() {
-        tokio::time::sleep(LOOK_FOR_STUCK_EVERY).await;
+        tokio::time::sleep(CHECK_STUCK_EVERY).await;
     }
 }
 
@@ -182,7 +182,7 @@ impl Backend {
             can_use_rdma(&config.payloads)?;
         }
         let journal = open_journal(config)?;
-        let request = registration(config, engine.label(), boot, control.level_to_tell());
+        let request = registration(config, engine.label(), boot, control.newest_level());
         let in_use = ExecutorInUse::new(config, &engine);
         let identity = register(&control, &request, REGISTER_WITHIN)
             .await
@@ -470,7 +470,7 @@ mod tests {
         let why = || {
             let is_stuck = || stuck.load(Ordering::Relaxed);
             let why = only_a_restart_helps(lost.clone(), is_stuck, view.clone(), &identity);
-            tokio::time::timeout(10 * LOOK_FOR_STUCK_EVERY, why)
+            tokio::time::timeout(10 * CHECK_STUCK_EVERY, why)
         };
         assert!(why().await.is_err(), "nothing is wrong");
         stuck.store(true, Ordering::Relaxed);

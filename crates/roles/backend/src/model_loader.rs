@@ -118,12 +118,12 @@ struct Loaded {
     took: Duration,
     /// The permit to load; none if another load has held it for too long.
     turn: Option<OwnedSemaphorePermit>,
-    asked: Asked,
+    request: LoadRequest,
 }
 
 /// How a model is to be loaded.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct LoadRequest {
     /// The trunk that it is to share.
     trunk: Option<CutDigest>,
     /// Whether it is loaded already, otherwise: then nothing comes of this if it fails.
@@ -220,14 +220,14 @@ impl ModelLoader {
                 None if leaving => {}
                 None => {
                     self.model_states.set_state(id, &model.spec.name, ModelState::Loading);
-                    let asked = Asked { trunk: self.trunk_of(model), again: false };
-                    if let Err(reason) = self.reserve(id, &model.spec, asked.trunk) {
+                    let request = LoadRequest { trunk: self.trunk_of(model), again: false };
+                    if let Err(reason) = self.reserve(id, &model.spec, request.trunk) {
                         let report = self.lacks_memory(id, &model.spec.name, reason, Duration::ZERO);
                         models.insert(id, LocalModel::Ended(report));
                         continue;
                     }
                     let stop = Stop::default();
-                    tokio::spawn(self.load(id, model.spec.clone(), asked, stop.clone(), loaded.clone()));
+                    tokio::spawn(self.load(id, model.spec.clone(), request, stop.clone(), loaded.clone()));
                     models.insert(id, LocalModel::Loading(stop));
                 }
                 Some(LocalModel::Loading(_) | LocalModel::Leaving { hangs: None, .. }) => {}
@@ -240,8 +240,8 @@ impl ModelLoader {
                     let trunk = self.trunk_of(model);
                     if report.state.is_ok() && !report.form.is_changing && report.form.asked != trunk {
                         report.form = Form { asked: trunk, is_changing: true };
-                        let asked = Asked { trunk, again: true };
-                        tokio::spawn(self.load(id, model.spec.clone(), asked, Stop::default(), loaded.clone()));
+                        let request = LoadRequest { trunk, again: true };
+                        tokio::spawn(self.load(id, model.spec.clone(), request, Stop::default(), loaded.clone()));
                     }
                 }
             }
@@ -273,7 +273,7 @@ impl ModelLoader {
         &self,
         model: ModelId,
         spec: ModelSpec,
-        asked: Asked,
+        request: LoadRequest,
         stop: Stop,
         loaded: UnboundedSender<Loaded>,
     ) -> impl Future<Output = ()> + use<> {
@@ -286,14 +286,14 @@ impl ModelLoader {
             let of = spec.clone();
             let load = move || -> Result<Vec<Box<dyn ModelExecutor>>, NotLoaded> {
                 let gpus = || kinds.iter().zip(&times).enumerate();
-                if let Some(trunk) = asked.trunk {
+                if let Some(trunk) = request.trunk {
                     let part = |(gpu, (kind, time)): (usize, (&String, &Arc<GpuTime>))| {
                         engine.load_in_parts((model, &of), (gpu, kind.as_str(), &**time), &stop, (trunk, &*trunks))
                     };
                     let parts: Result<Vec<_>, String> = gpus().map(part).collect();
                     match parts {
                         Ok(executors) => return Ok(executors),
-                        Err(reason) if asked.again => return Err(NotLoaded::from(reason)),
+                        Err(reason) if request.again => return Err(NotLoaded::from(reason)),
                         Err(reason) => tracing::info!(%model, %trunk, %reason, "not loaded in parts; loads it whole"),
                     }
                 }
@@ -302,7 +302,7 @@ impl ModelLoader {
             let result = tokio::task::spawn_blocking(load).await;
             let result = result.unwrap_or_else(|error| Err(format!("loading ended: {error}").into()));
             let took = lock(&meter).end(Instant::now(), begun);
-            let _ = loaded.send(Loaded { model, spec, result, took, turn, asked });
+            let _ = loaded.send(Loaded { model, spec, result, took, turn, request });
         }
     }
 
@@ -416,10 +416,10 @@ impl ModelLoader {
     }
 
     fn loaded(&mut self, loaded: Loaded, models: &mut HashMap<ModelId, LocalModel>, gone: &UnboundedSender<ModelId>) {
-        let Loaded { model, spec, result, took, turn, asked } = loaded;
-        if asked.again {
+        let Loaded { model, spec, result, took, turn, request } = loaded;
+        if request.again {
             match models.get_mut(&model) {
-                Some(LocalModel::Ended(report)) if report.form == Form { asked: asked.trunk, is_changing: true } => {
+                Some(LocalModel::Ended(report)) if report.form == Form { asked: request.trunk, is_changing: true } => {
                     report.form.is_changing = false;
                     self.loaded_again(model, &spec, result, turn);
                 }
@@ -442,7 +442,7 @@ impl ModelLoader {
                 self.model_states.set_state(model, &spec.name, ModelState::Ready);
                 let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
                 self.show_trunks();
-                let form = Form { asked: asked.trunk, is_changing: false };
+                let form = Form { asked: request.trunk, is_changing: false };
                 ModelReport { state: Ok(()), took, reported: None, lacks_memory: false, form }
             }
             Ok((Err(reason), executors)) => {

@@ -45,7 +45,7 @@ pub(crate) async fn register(
         async move { client.register_backend(request).await }
     };
     let reply = control.call(within, call).await?;
-    control.told(Level::told(reply.level));
+    control.update_level(Level::from_message(reply.level));
     Ok(BackendIdentity {
         backend: BackendId::new(reply.backend),
         boot: BootId::new(request.boot_id),

@@ -15,7 +15,8 @@ const CHECKED_EVERY: Duration = Duration::from_millis(200);
 /// The longest pause before a backend that is repeatedly declared down registers again: its leader cannot reach it.
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// The pause after a refusal that no repetition changes, in case somebody mends what it names: a certificate, perhaps.
+/// The pause after a refusal that no repetition changes, in case an operator repairs what it names: a certificate,
+/// perhaps.
 const REFUSED_FOR_GOOD: Duration = Duration::from_secs(60);
 
 /// Registers this backend again when it was declared down by mistake (a pause, a cut link).

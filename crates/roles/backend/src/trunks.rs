@@ -27,7 +27,7 @@ impl Trunks {
             loaded.insert(place, member.shared_trunk());
             return Ok(member);
         };
-        // Joining waits for the batch that runs through the trunk; who only asks what is loaded does not.
+        // Joining waits for the batch that runs through the trunk; asking what is loaded does not.
         drop(loaded);
         member.join(&trunk)
     }

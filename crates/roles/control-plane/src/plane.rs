@@ -91,7 +91,7 @@ impl ControlPlane {
 
         let receiver = heartbeat_receiver(&config, &opened.group, &checkpoints, &applied, &metrics);
         let viewer = Viewer {
-            signs: FrontendPresence::default(),
+            presence: FrontendPresence::default(),
             levels: ProcessLevels::default(),
             own_level: config.net.level().clone(),
             reported: Arc::new(Mutex::new(Reported::new(&config.epochs, config.wall_clock))),
@@ -137,7 +137,7 @@ impl ControlPlane {
         let (asks, asked) = mpsc::channel(EPOCHS_ASKED_MAX);
         let (lead_reports, reported_leads) = mpsc::unbounded_channel();
         let mut tasks = parts.spawn_reporters(reported_leads, declared, &detection);
-        tasks.extend(parts.spawn_initiatives(viewer.signs.clone()));
+        tasks.extend(parts.spawn_initiatives(viewer.presence.clone()));
         tasks.push(parts.spawn_planner(asked, Arc::clone(&viewer.reported)));
         tasks.extend(parts.spawn_membership(opened));
         let (service, scaler) = parts.services(&viewer, sorted, memory.clone(), asks);
@@ -363,11 +363,11 @@ impl Parts {
     }
 
     /// What this replica proposes of its own accord while it leads the control group.
-    fn spawn_initiatives(&self, signs: FrontendPresence) -> [JoinHandle<()>; 3] {
+    fn spawn_initiatives(&self, presence: FrontendPresence) -> [JoinHandle<()>; 3] {
         [
             self.spawn_initiative("lead balancer", LeadBalancer::default()),
             self.spawn_initiative("mover", Mover::default()),
-            self.spawn_initiative("frontend reaper", FrontendReaper::new(signs)),
+            self.spawn_initiative("frontend reaper", FrontendReaper::new(presence)),
         ]
     }
 
@@ -398,12 +398,13 @@ impl Parts {
             on_threads: matches!(self.config.environment, Environment::Machine),
             was_taken_in: false,
         };
-        let heard = registrar::Heard { views: self.views.clone(), contact_state: self.contact_state.clone() };
+        let inputs =
+            registrar::RegistrarInputs { views: self.views.clone(), contact_state: self.contact_state.clone() };
         let registrar = registrar::run(
             registration(&self.config, opened.disk),
             process,
             self.proposer.clone(),
-            heard,
+            inputs,
             self.metrics.clone(),
             self.fatal.clone(),
             self.stop.clone(),
@@ -448,7 +449,7 @@ impl Parts {
             load_bytes_per_s: config.epochs.load_bytes_per_s,
             request_delays: config.request_delays,
             policies: config.policies.clone(),
-            signs: viewer.signs.clone(),
+            presence: viewer.presence.clone(),
             metrics: self.metrics.clone(),
             stop: self.stop.clone(),
         };

@@ -90,9 +90,9 @@ async fn the_level_is_raised_when_every_replica_knows_it_and_not_before() {
         status.code() == Code::FailedPrecondition && status.message().contains("`frontend f` knows level 1"),
         "{status}"
     );
-    let told = ClusterLevel::knowing(old);
-    told.tell_refused(&status);
-    assert_eq!(told.told(), Some(new), "so that it ends");
+    let told = ClusterLevel::up_to(old);
+    told.update_by_refusal(&status);
+    assert_eq!(told.known(), Some(new), "so that it ends");
     let tool = pb::WatchRequest { frontend: None, ..older };
     assert!(client.watch(tool).await.is_ok());
 

@@ -23,14 +23,14 @@ pub struct FederationConfig {
 }
 
 /// Polls within the time after which a cluster counts as lost: no single one that fails makes it so.
-const LOOKS_PER_LOSS: u32 = 10;
+const POLLS_PER_LOSS: u32 = 10;
 /// However long clusters may be silent, what is known of them is not older.
-const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
+const POLL_EVERY_MAX: Duration = Duration::from_secs(1);
 
 impl FederationConfig {
     /// How often clusters are polled.
-    pub(crate) fn look_every(&self) -> Duration {
-        (self.unreachable / LOOKS_PER_LOSS).min(LOOK_EVERY_MAX)
+    pub(crate) fn poll_every(&self) -> Duration {
+        (self.unreachable / POLLS_PER_LOSS).min(POLL_EVERY_MAX)
     }
 }
 

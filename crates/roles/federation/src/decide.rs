@@ -103,7 +103,7 @@ pub(crate) fn steps(state: &FederationState, seen: &Seen<'_>) -> Vec<Step> {
 }
 
 /// Models that have no home or an unreachable one, and are not moving to another.
-pub(crate) fn homeless(state: &FederationState) -> BTreeSet<&str> {
+pub(crate) fn without_home(state: &FederationState) -> BTreeSet<&str> {
     let unserved = |model: &Model| {
         let served = model.home.as_ref().is_some_and(|home| state.is_reachable(&home.cluster));
         !served && model.moving.is_none() && !model.unloading
@@ -287,7 +287,7 @@ mod tests {
         let [Step::Propose(lost)] = &all(&scene, LATE)[..] else { panic!("nobody polls b") };
         assert!(matches!(lost, Command::ClusterLost { name, .. } if name == "b"), "{lost:?}");
         scene.done(lost);
-        assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
+        assert_eq!((all(&scene, LATE), without_home(&scene.state).len()), (vec![], 1));
         scene.polls = all_polls;
         let back = all(&scene, Duration::ZERO);
         assert!(matches!(&back[..], [Step::Propose(Command::ClusterBack { name, .. })] if name == "b"), "{back:?}");
@@ -381,7 +381,7 @@ mod tests {
         assert!(matches!(&lost[..], [Step::Propose(Command::ClusterLost { name, .. })] if name == "a"), "{lost:?}");
         let Step::Propose(command) = &lost[0] else { panic!("{lost:?}") };
         scene.done(command);
-        assert_eq!((all(&scene, LATE), homeless(&scene.state).len()), (vec![], 1));
+        assert_eq!((all(&scene, LATE), without_home(&scene.state).len()), (vec![], 1));
         scene.silent("a", Duration::ZERO);
         assert!(matches!(&all(&scene, LATE)[..], [Step::Propose(Command::ClusterBack { .. })]));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_consensus::founding::{ANSWER_WITHIN, Asker, FoundingError, Newcomer, Past, Question};
+use symphony_consensus::founding::{ANSWER_WITHIN, FoundingError, MemberStatus, Newcomer, PeerState, Question};
 use symphony_consensus::{ControlGroup, GroupConfig};
 use symphony_protocol::control as pb;
 use symphony_protocol::control::federation_client::FederationClient as Grpc;
@@ -18,15 +18,15 @@ pub(crate) async fn found(config: &GroupConfig, group: &ControlGroup) -> Result<
         client.map(|client| (node, client)).map_err(|error| error.to_string())
     };
     let clients = voters.iter().map(client).collect::<Result<BTreeMap<_, _>, _>>()?;
-    let past = |node: NodeId, question| {
+    let peer_state = |node: NodeId, question| {
         let client = clients.get(&node).cloned();
-        async move { past(config, node, &ask(&client.ok_or("no address is configured")?, question).await?) }
+        async move { peer_state(config, node, &ask(&client.ok_or("no address is configured")?, question).await?) }
     };
     let (node, voters, data_dir) = (*me, voters.clone(), data_dir.clone());
     let newcomer = Newcomer { node, voters, join: false, data_dir, what: "federation" };
     let taken = match group.begins_anew() {
-        true => newcomer.begin(group, past).await,
-        false => newcomer.take_part(group, past).await,
+        true => newcomer.begin(group, peer_state).await,
+        false => newcomer.take_part(group, peer_state).await,
     };
     taken.map_err(|error| match error {
         FoundingError::Known | FoundingError::Removed => format!(
@@ -49,7 +49,7 @@ async fn ask(client: &FederationClient, question: Question) -> Result<pb::Federa
 }
 
 /// What a view says of the group; an error if it is not of that replica.
-fn past(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Result<Past, String> {
+fn peer_state(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Result<PeerState, String> {
     if view.federation != config.cluster || view.replica != by.get() {
         let (federation, replica) = (&view.federation, view.replica);
         return Err(format!("replica {replica} of the federation `{federation}` answers there"));
@@ -63,13 +63,13 @@ fn past(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Result<P
         ));
     }
     let asker = if view.replicas.contains(&me) {
-        Asker::Known
+        MemberStatus::Known
     } else if !view.members.is_empty() && !view.members.contains(&me) {
-        Asker::Stranger
+        MemberStatus::Stranger
     } else {
-        Asker::New
+        MemberStatus::New
     };
-    Ok(Past { applied_index: view.applied_index, log_entries: view.log_entries, asker })
+    Ok(PeerState { applied_index: view.applied_index, log_entries: view.log_entries, asker })
 }
 
 #[cfg(test)]
@@ -90,12 +90,19 @@ mod tests {
             log_entries: 9,
             ..Default::default()
         };
-        let said = |view| past(&config, other, &view);
-        let of = |asker| Ok(Past { applied_index: 7, log_entries: 9, asker });
-        assert_eq!(said(view("world", 2, &[2, 3])), of(Asker::New));
-        assert_eq!(said(view("world", 2, &[1, 2])), of(Asker::Known));
-        assert_eq!(said(pb::FederationView { members: vec![2, 3], ..view("world", 2, &[2]) }), of(Asker::Stranger));
-        assert_eq!(said(pb::FederationView { members: vec![], ..view("world", 2, &[]) }), of(Asker::New), "unfounded");
+        let said = |view| peer_state(&config, other, &view);
+        let of = |asker| Ok(PeerState { applied_index: 7, log_entries: 9, asker });
+        assert_eq!(said(view("world", 2, &[2, 3])), of(MemberStatus::New));
+        assert_eq!(said(view("world", 2, &[1, 2])), of(MemberStatus::Known));
+        assert_eq!(
+            said(pb::FederationView { members: vec![2, 3], ..view("world", 2, &[2]) }),
+            of(MemberStatus::Stranger)
+        );
+        assert_eq!(
+            said(pb::FederationView { members: vec![], ..view("world", 2, &[]) }),
+            of(MemberStatus::New),
+            "unfounded"
+        );
         let differs = said(pb::FederationView { members: vec![1, 2], ..view("world", 2, &[]) });
         assert!(differs.is_err_and(|why| why.contains("names [1, 2, 3]")));
         let elsewhere = Err("replica 3 of the federation `world` answers there".to_owned());

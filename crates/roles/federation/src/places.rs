@@ -7,7 +7,7 @@ use symphony_federation_state::{HomeMove, MOVES_AT_ONCE_MAX, Model as Federated}
 use symphony_partitioner::{Budget, Change, Model, PartitionPlan, Pin, adopt, solve, verify};
 
 use crate::decide::cut;
-use crate::problem::{Known, Posed, SubclusterRef};
+use crate::problem::{FederationProblem, Known, SubclusterRef};
 
 /// Moves of the partitioner's search per problem: nearly all models stay where they are, so the search is short.
 const SEARCH_MOVES: u64 = 100_000;
@@ -34,9 +34,9 @@ pub(crate) struct Stop<'a> {
 
 /// Finds places: first for models that were not `tried` recently, and among them in the order of value. So every model
 /// is tried in turn, however many find no place.
-pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
+pub(crate) fn place(known: &Known<'_>, without_home: &[&str], tried: &BTreeSet<String>, stop: &Stop<'_>) -> Placed {
     let mut placed = Placed::default();
-    let mut models: Vec<&Federated> = homeless.iter().filter_map(|name| known.state.models().get(*name)).collect();
+    let mut models: Vec<&Federated> = without_home.iter().filter_map(|name| known.state.models().get(*name)).collect();
     models.sort_by(|a, b| {
         let turn = |model: &Federated| tried.contains(&model.spec.name);
         (turn(a), b.spec.value, &a.spec.name).cmp(&(turn(b), a.spec.value, &b.spec.name))
@@ -88,11 +88,11 @@ pub(crate) fn place(known: &Known<'_>, homeless: &[&str], tried: &BTreeSet<Strin
 /// A place for one model in an allowed cluster, beside all placed models.
 pub(crate) fn one(
     known: &Known<'_>,
-    posed: &Posed,
+    posed: &FederationProblem,
     model: &Federated,
     allowed: &[usize],
     stop: &dyn Fn() -> bool,
-) -> Result<(Posed, PartitionPlan), String> {
+) -> Result<(FederationProblem, PartitionPlan), String> {
     // A free choice is one problem; a named cluster is one problem per sub-cluster.
     let pins: Vec<Option<usize>> = match allowed.len() == posed.places.len() {
         true => vec![None],
@@ -132,7 +132,7 @@ fn allowed(places: &[SubclusterRef], model: &Federated) -> Vec<usize> {
 
 /// A plan within all limits, verified independently of the solver, in which no GPU that runs one of `models` is asked
 /// for more time than it has.
-fn fits(posed: &Posed, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<PartitionPlan, String> {
+fn fits(posed: &FederationProblem, models: &[&Federated], stop: &dyn Fn() -> bool) -> Result<PartitionPlan, String> {
     let budget = Budget { moves: SEARCH_MOVES, seed: 1, should_stop: Some(stop) };
     let plan = solve(&posed.problem, None, &budget).map_err(|unsolved| unsolved.to_string())?;
     if let Some(violation) = verify(&posed.problem, None, &plan).first() {
@@ -159,7 +159,7 @@ fn at(plan: &PartitionPlan, model: &str) -> Option<usize> {
 }
 
 /// The move that takes a model to its place in the plan.
-pub(crate) fn wanted(posed: &Posed, plan: &PartitionPlan, model: &Federated) -> Option<HomeMove> {
+pub(crate) fn wanted(posed: &FederationProblem, plan: &PartitionPlan, model: &Federated) -> Option<HomeMove> {
     let SubclusterRef { cluster, subcluster } = posed.places.get(at(plan, &model.spec.name)?)?.clone();
     Some(HomeMove {
         model: model.spec.name.clone(),
@@ -225,7 +225,7 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
 /// They make nothing worse, and are worth their cost even if the others never follow.
 fn part_of_plan(
     known: &Known<'_>,
-    posed: &Posed,
+    posed: &FederationProblem,
     plan: &PartitionPlan,
     change: &Change,
     stop: &dyn Fn() -> bool,
@@ -273,14 +273,14 @@ fn part_of_plan(
 }
 
 /// The plan's moves between clusters; those within a cluster are the cluster's business.
-fn between(known: &Known<'_>, posed: &Posed, plan: &PartitionPlan, change: &Change) -> Vec<HomeMove> {
+fn between(known: &Known<'_>, posed: &FederationProblem, plan: &PartitionPlan, change: &Change) -> Vec<HomeMove> {
     let moved = change.moved_models.iter().filter_map(|moved| known.state.models().get(&moved.name));
     let moves = moved.filter_map(|model| wanted(posed, plan, model));
     moves.filter(|wanted| wanted.from.as_ref() != Some(&wanted.to)).collect()
 }
 
 /// The objective if only these moves are made; none if that breaks a limit.
-fn reached(posed: &Posed, moves: &[HomeMove]) -> Option<f64> {
+fn reached(posed: &FederationProblem, moves: &[HomeMove]) -> Option<f64> {
     let comes: BTreeMap<&str, usize> =
         moves.iter().filter_map(|wanted| Some((wanted.model.as_str(), posed.part_of(wanted)?))).collect();
     let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
@@ -304,13 +304,13 @@ fn homes(plan: &PartitionPlan) -> impl Iterator<Item = (&str, usize)> {
 /// Memory for both copies of moving models, since an old copy stays until the new one is ready: whichever moves end,
 /// in whatever order, all copies fit.
 struct Room<'a> {
-    posed: &'a Posed,
+    posed: &'a FederationProblem,
     /// Models that take memory in each part.
     there: Vec<Vec<&'a Model>>,
 }
 
 impl<'a> Room<'a> {
-    fn of(known: &Known<'_>, posed: &'a Posed) -> Self {
+    fn of(known: &Known<'_>, posed: &'a FederationProblem) -> Self {
         let homes: BTreeMap<&str, usize> = homes(&posed.in_force).collect();
         let mut there = vec![Vec::new(); posed.places.len()];
         for model in &posed.problem.models {
@@ -370,8 +370,8 @@ mod tests {
         let (views, state) = (scene.views(), &scene.state);
         let rates: BTreeMap<_, _> = rates.iter().map(|&(model, rps)| (model.to_owned(), rps)).collect();
         let known = Known { state, views: &views, rates: &rates };
-        let homeless: Vec<_> = crate::decide::homeless(state).into_iter().collect();
-        place(&known, &homeless, &BTreeSet::new(), &NEVER)
+        let without_home: Vec<_> = crate::decide::without_home(state).into_iter().collect();
+        place(&known, &without_home, &BTreeSet::new(), &NEVER)
     }
 
     fn targets(placed: &Placed) -> BTreeMap<&str, &str> {
@@ -431,9 +431,9 @@ mod tests {
         scene.load("modest", 1);
         let (views, rates) = (scene.views(), BTreeMap::new());
         let known = Known { state: &scene.state, views: &views, rates: &rates };
-        let homeless: Vec<_> = crate::decide::homeless(&scene.state).into_iter().collect();
+        let without_home: Vec<_> = crate::decide::without_home(&scene.state).into_iter().collect();
         let all = |tried: &BTreeSet<String>, late: bool| {
-            place(&known, &homeless, tried, &Stop { together: &|| late, all: &|| late })
+            place(&known, &without_home, tried, &Stop { together: &|| late, all: &|| late })
         };
         let first = all(&BTreeSet::new(), false);
         assert_eq!((first.moves.len(), first.unplaced.len(), first.tried.len()), (0, TRIED_MAX, TRIED_MAX));

@@ -28,7 +28,7 @@ pub(crate) struct SubclusterRef {
 
 /// The federation as a problem.
 #[derive(Clone, Debug)]
-pub(crate) struct Posed {
+pub(crate) struct FederationProblem {
     pub(crate) problem: Problem,
     /// The current part of every placed model.
     pub(crate) in_force: PartitionPlan,
@@ -43,7 +43,7 @@ pub(crate) struct Known<'a> {
     pub(crate) rates: &'a BTreeMap<String, f64>,
 }
 
-impl Posed {
+impl FederationProblem {
     /// The part that is the destination of a move.
     pub(crate) fn part_of(&self, wanted: &HomeMove) -> Option<usize> {
         self.places.iter().position(|at| at.cluster == wanted.to && at.subcluster == wanted.subcluster)
@@ -58,7 +58,7 @@ impl Known<'_> {
     }
 
     /// Poses the problem without the models that have no place. None if no cluster has a GPU that takes work.
-    pub(crate) fn pose(&self) -> Option<Posed> {
+    pub(crate) fn pose(&self) -> Option<FederationProblem> {
         let working = |b: &&BackendView| b.up && b.duty.takes_work() && b.moving.is_none();
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         let limit = |bytes: u64| if bytes == 0 { NO_LIMIT_BYTES } else { bytes };
@@ -130,7 +130,11 @@ impl Known<'_> {
             problem.models.push(posed);
         }
         make_room(&mut problem);
-        Some(Posed { problem, in_force: PartitionPlan { parts: in_force, ..PartitionPlan::default() }, places })
+        Some(FederationProblem {
+            problem,
+            in_force: PartitionPlan { parts: in_force, ..PartitionPlan::default() },
+            places,
+        })
     }
 
     /// A model in the partitioner's form; none if it has no profile for any existing GPU.

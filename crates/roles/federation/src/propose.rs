@@ -17,7 +17,7 @@ pub(crate) enum CallError {
 }
 
 fn leader(leader: &Option<NodeId>) -> String {
-    leader.map_or_else(|| "nobody is known to".to_owned(), |leader| format!("{leader} does"))
+    leader.map_or_else(|| "no leader is known".to_owned(), |leader| format!("{leader} does"))
 }
 
 impl From<CallError> for Status {

@@ -18,7 +18,7 @@ use tonic::Code;
 
 use crate::cluster_poller::{ClusterPoller, Poll, views};
 use crate::config::{ClusterAccess, FederationConfig};
-use crate::decide::{ClusterCall, ModelCommand, Purpose, Seen, Step, homeless, steps};
+use crate::decide::{ClusterCall, ModelCommand, Purpose, Seen, Step, steps, without_home};
 use crate::frontends::Frontends;
 use crate::metrics::Metrics;
 use crate::places::{Division, Placed, Stop, balance, place};
@@ -37,7 +37,7 @@ const SOLVES_TOGETHER_WITHIN: Duration = Duration::from_millis(500);
 /// How long, after the search for a division, to select the moves that can begin.
 pub(crate) const PICKS_WITHIN: Duration = Duration::from_millis(500);
 /// How often to check whether a division is due: about as often as its measurements change.
-const BALANCE_LOOKS_EVERY: Duration = Duration::from_secs(1);
+const BALANCE_CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Pause before models without a place are tried again, unless something has changed.
 const TRIES_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// How long one call to a cluster may take.
@@ -161,7 +161,7 @@ pub(crate) async fn run(
         let work = async {
             if leads {
                 tracing::info!("this replica leads the federation");
-                let poller = ClusterPoller::begin(&config.clusters, config.look_every(), config.unreachable);
+                let poller = ClusterPoller::begin(&config.clusters, config.poll_every(), config.unreachable);
                 *context.poller.lock().unwrap_or_else(PoisonError::into_inner) = Some(poller);
                 Reconciler::new(context.clone(), &config.clusters).work().await;
             } else {
@@ -196,7 +196,7 @@ struct Reconciler {
     /// Models tried without success in this round, while others still wait for their turn.
     tried: BTreeSet<String>,
     rebalance: Rebalance,
-    balance_looked_at: Option<Instant>,
+    balance_checked_at: Option<Instant>,
     /// Frontends that may be serving and do not report.
     silent: BTreeSet<String>,
 }
@@ -214,7 +214,7 @@ impl Reconciler {
             refusals: Arc::default(),
             searched: None,
             tried: BTreeSet::new(),
-            balance_looked_at: None,
+            balance_checked_at: None,
             silent: BTreeSet::new(),
         }
     }
@@ -323,10 +323,10 @@ impl Reconciler {
 
     /// Divides all models anew if it is time: by measurements, and under the same rules as an operator's request.
     async fn rebalance(&mut self) {
-        if self.balance_looked_at.is_some_and(|at| at.elapsed() < BALANCE_LOOKS_EVERY) {
+        if self.balance_checked_at.is_some_and(|at| at.elapsed() < BALANCE_CHECK_EVERY) {
             return;
         }
-        self.balance_looked_at = Some(Instant::now());
+        self.balance_checked_at = Some(Instant::now());
         let state = self.context.state();
         let Some(views) = self.context.views(&state).filter(|views| !views.is_empty()) else { return };
         let Demand { rates, silent } = self.context.demand(&views);
@@ -395,20 +395,23 @@ impl Reconciler {
     /// Finds places for models without one, if something has changed or some time has passed.
     async fn find_places(&mut self) {
         let state = self.context.state();
-        let homeless: Vec<String> = homeless(&state).into_iter().map(str::to_owned).collect();
-        if homeless.is_empty() {
+        let without_home: Vec<String> = without_home(&state).into_iter().map(str::to_owned).collect();
+        if without_home.is_empty() {
             (self.searched, self.tried) = (None, BTreeSet::new());
             return;
         }
         let Some(views) = self.context.views(&state).filter(|views| !views.is_empty()) else { return };
         let again = self.searched.as_ref().is_none_or(|(at, models, plan)| {
-            *models != homeless || *plan != state.plan() || !self.tried.is_empty() || at.elapsed() >= TRIES_AGAIN_AFTER
+            *models != without_home
+                || *plan != state.plan()
+                || !self.tried.is_empty()
+                || at.elapsed() >= TRIES_AGAIN_AFTER
         });
         if !again {
             return;
         }
         let (known, rates, names) =
-            (Arc::clone(&state), self.context.rates.all(std::time::Instant::now()), homeless.clone());
+            (Arc::clone(&state), self.context.rates.all(std::time::Instant::now()), without_home.clone());
         let (begun, tried) = (std::time::Instant::now(), std::mem::take(&mut self.tried));
         let search = move || {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -421,7 +424,7 @@ impl Reconciler {
             Ok(placed) => placed,
             Err(error) => return tracing::error!(%error, "the search for places failed"),
         };
-        (self.searched, self.tried) = (Some((Instant::now(), homeless, state.plan())), tried);
+        (self.searched, self.tried) = (Some((Instant::now(), without_home, state.plan())), tried);
         let (mut lost, mut new): (Vec<HomeMove>, _) = moves.into_iter().partition(|wanted| wanted.from.is_some());
         // The remaining models are placed when these have arrived. No served model moves for them, so each move may
         // begin without the others.

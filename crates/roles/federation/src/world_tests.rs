@@ -14,14 +14,14 @@ use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
 use crate::cluster_poller::{Poll, views};
-use crate::decide::{ClusterCall, ModelCommand, Purpose, Seen, Step, homeless, steps};
+use crate::decide::{ClusterCall, ModelCommand, Purpose, Seen, Step, steps, without_home};
 use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
 use crate::scene::Scene;
 
 const TICK: Duration = Duration::from_millis(100);
 const UNREACHABLE: Duration = Duration::from_secs(4);
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const POLL_EVERY: Duration = Duration::from_secs(1);
 /// Time limit of a call; an answer arrives before it or never.
 const CALL_WITHIN: Duration = Duration::from_secs(2);
 const LOADS_WITHIN: Duration = Duration::from_secs(3);
@@ -270,7 +270,7 @@ impl World {
     /// Polls the clusters' real contents, as often as a leader does.
     fn poll_clusters(&mut self, leader: &mut Leader) {
         for (cluster, site) in self.sites.iter().filter(|(_, site)| site.answers) {
-            let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= LOOK_EVERY);
+            let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= POLL_EVERY);
             let view = self.scene.polls[cluster].view.clone().filter(|_| due && site.answers);
             leader.seen.extend(view.map(|view| (cluster.clone(), (view, self.now))));
         }
@@ -285,7 +285,7 @@ impl World {
     }
 
     fn find_places(&mut self, leader: &mut Leader, views: &BTreeMap<String, Arc<View>>) {
-        let names: Vec<String> = homeless(&self.scene.state).into_iter().map(str::to_owned).collect();
+        let names: Vec<String> = without_home(&self.scene.state).into_iter().map(str::to_owned).collect();
         let plan = self.scene.state.plan();
         let again = leader.searched.as_ref().is_none_or(|(at, plan_then, names_then)| {
             self.now - *at >= SEARCHES_EVERY || *plan_then != plan || *names_then != names
@@ -363,7 +363,7 @@ fn the_loss_of_a_whole_cluster_gives_its_models_new_homes() {
         assert_eq!([homes(&world, "a"), homes(&world, "b"), homes(&world, "c")], [3, 3, 3]);
         world.destroy("a");
         let took = world.run_until("what it served is served elsewhere", HEALS_WITHIN, World::all_served);
-        assert!(took >= UNREACHABLE - LOOK_EVERY, "patience comes before that: {took:?}");
+        assert!(took >= UNREACHABLE - POLL_EVERY, "patience comes before that: {took:?}");
         assert_eq!(homes(&world, "a"), 0);
         world.sites.get_mut("a").unwrap().answers = true;
         world.run_until("and it comes back, empty", HEALS_WITHIN, World::at_rest);

@@ -77,8 +77,8 @@ impl PayloadFrontend for DataServer {
         self.table.payload(sequence)
     }
 
-    fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
-        self.table.coming(sequence)
+    fn pending_input(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+        self.table.pending_input(sequence)
     }
 
     fn returned(&self, ReturnedResult { sequence, outcome, batch, execution_ns, run }: ReturnedResult) {

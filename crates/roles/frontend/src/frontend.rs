@@ -36,7 +36,7 @@ use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
 use crate::records::Records;
 use crate::records::pipeline_memory::PipelineMemory;
-use crate::repository::repository_desk::{RepositoryAccess, RepositoryDesk};
+use crate::repository::repository_service::{RepositoryAccess, RepositoryService};
 
 /// How long the cluster may take to agree that this frontend leaves.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
@@ -45,7 +45,7 @@ const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 /// How often it is looked whether its requests are done.
 const DRAIN_POLL: Duration = Duration::from_millis(20);
 /// How often it is looked which models are unloaded.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const POLL_EVERY: Duration = Duration::from_secs(30);
 
 /// Why a frontend does not start.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +162,7 @@ impl Frontend {
             plan,
             rates: Rates::begin(Instant::now()),
             pipeline_counters: PipelineCounters::new(registry),
-            repository: RepositoryDesk::new(repository, registry),
+            repository: RepositoryService::new(repository, registry),
             traffic: TrafficSplitter::default(),
             tenants,
             draining: AtomicBool::new(false),
@@ -252,8 +252,8 @@ impl Frontend {
         in_time.is_ok()
     }
 
-    /// Waits until a cluster has forgotten this boot of the frontend, and returns who it was there: no backend finds it
-    /// any more.
+    /// Waits until a cluster has forgotten this boot of the frontend, and returns its id there: no backend finds it any
+    /// more.
     pub async fn forgotten(&self) -> FrontendId {
         let mut forgotten = self.inner.forgotten.clone();
         match forgotten.wait_for(Option::is_some).await.map(|id| *id) {
@@ -305,7 +305,7 @@ struct Callers {
 /// Forgets models that are unloaded, as long as there is a frontend.
 async fn forget_unloaded(frontend: Weak<Inner>) {
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
         let Some(frontend) = frontend.upgrade() else { return };
         frontend.forget_unloaded(Instant::now());
     }

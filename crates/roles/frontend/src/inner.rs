@@ -22,7 +22,7 @@ use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
 use crate::records::Records;
 use crate::records::pipeline_memory::PipelineMemory;
-use crate::repository::repository_desk::RepositoryDesk;
+use crate::repository::repository_service::RepositoryService;
 
 /// What all handles of a frontend share.
 #[derive(Debug)]
@@ -44,9 +44,9 @@ pub(crate) struct Inner {
     pub(crate) plan: Option<PlanReceiver>,
     pub(crate) rates: Rates,
     pub(crate) pipeline_counters: PipelineCounters,
-    pub(crate) repository: RepositoryDesk,
+    pub(crate) repository: RepositoryService,
     pub(crate) traffic: TrafficSplitter,
-    /// Who may call; none where everybody may.
+    /// Who may call; none where every caller may.
     pub(crate) tenants: Option<Arc<Tenants>>,
     /// This process is about to end.
     pub(crate) draining: AtomicBool,

@@ -18,4 +18,4 @@ pub use access::tenants::Tenants;
 pub use clusters::cluster::ClusterAccess;
 pub use counts::ledger::LedgerCounts;
 pub use frontend::{Frontend, StartError};
-pub use repository::repository_desk::{RepositoryAccess, TOKEN_BYTES_MIN, read_token};
+pub use repository::repository_service::{RepositoryAccess, TOKEN_BYTES_MIN, read_token};

@@ -250,7 +250,7 @@ pub const TENANTS_FILE_OK: MetricName = MetricName {
 pub const CALLERS_REFUSED: MetricName = MetricName {
     name: "symphony_frontend_callers_refused_total",
     help: "Calls that were refused for what their caller is: no key, an unknown one, no right, or a quota that is used up; tenant is empty \
-           if nobody knows it",
+           if it is unknown",
     kind: Kind::Counter,
     unit: Unit::Count,
     labels: &["tenant", "reason"],

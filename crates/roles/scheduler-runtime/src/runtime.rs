@@ -37,7 +37,7 @@ const SERVES_ON_WITHIN: Duration = Duration::from_millis(500);
 /// policy, each log entry takes that long.
 const UNKNOWN_POLICY_PAUSE: Nanos = Nanos::from_millis(500);
 /// How often such a lead is checked for a panic, which would lose requests of frontends that have not left yet.
-const CEDING_LOOK_EVERY: Duration = Duration::from_millis(50);
+const CEDING_POLL_EVERY: Duration = Duration::from_millis(50);
 
 /// The port for frontends. Each has one connection per sub-cluster led here: the limit fits 64 frontends with a
 /// thousand sub-clusters, or 4096 with sixteen.
@@ -368,7 +368,7 @@ impl Follower {
 async fn ceded(lead: &Lead, within: Duration) {
     let panicked = async {
         while !lead.workers.have_failed() {
-            tokio::time::sleep(CEDING_LOOK_EVERY).await;
+            tokio::time::sleep(CEDING_POLL_EVERY).await;
         }
     };
     tokio::select! {

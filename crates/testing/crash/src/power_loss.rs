@@ -51,7 +51,7 @@ pub struct PowerLoss {
 
 /// Where a cut was made.
 #[derive(Debug, Clone)]
-struct Whence {
+struct CutLocation {
     seed: u64,
     recording: u64,
     step: u64,
@@ -59,7 +59,7 @@ struct Whence {
     cut: String,
 }
 
-impl fmt::Display for Whence {
+impl fmt::Display for CutLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, recording, step, change, cut } = self;
         write!(f, "seed {seed}, recording {recording}, after step {step} ({change}), {cut}")
@@ -75,7 +75,7 @@ struct Start {
 struct Run<'a> {
     plan: &'a PowerLoss,
     report: Report,
-    pool: Pool<(Whence, History)>,
+    pool: Pool<(CutLocation, History)>,
     /// One directory per cut.
     cuts: u64,
 }
@@ -175,14 +175,14 @@ impl Run<'_> {
                 let target = place.join(format!("cut-{step}"));
                 disk.cut(&mut cut, &target)?;
                 self.cuts += 1;
-                let whence = Whence {
+                let location = CutLocation {
                     seed: self.plan.seed,
                     recording,
                     step: step as u64,
                     change: describe(change),
                     cut: cut.to_string(),
                 };
-                self.pool.ask(self.plan.question(target), (whence, history.clone()))?;
+                self.pool.ask(self.plan.question(target), (location, history.clone()))?;
             }
             if step == next_start {
                 let target = self.plan.work.join(format!("start-{}", recording + 1));
@@ -225,15 +225,15 @@ impl Run<'_> {
     }
 }
 
-fn judge(report: &mut Report, (whence, history): &(Whence, History), mark: Mark) {
+fn judge(report: &mut Report, (location, history): &(CutLocation, History), mark: Mark) {
     report.cycles += 1;
     let found: Found = match mark {
         Mark::Found(found) => found,
-        Mark::Refused(reason) => return report.violated(&[Lost::new("open", reason)], whence),
-        other => return report.violated(&[Lost::new("open", format!("answered {other:?}"))], whence),
+        Mark::Refused(reason) => return report.violated(&[Lost::new("open", reason)], location),
+        other => return report.violated(&[Lost::new("open", format!("answered {other:?}"))], location),
     };
     report.slowest_open_ms = report.slowest_open_ms.max(found.open_ms);
-    report.violated(&history.check(&found, Snapshots::MustBeThere), whence);
+    report.violated(&history.check(&found, Snapshots::MustBeThere), location);
 }
 
 fn describe(change: &Change<'_>) -> String {

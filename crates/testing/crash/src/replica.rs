@@ -34,7 +34,7 @@ pub struct Replica {
 pub(crate) enum News {
     /// A command was committed.
     Committed { at_ns: i64 },
-    /// Whom it follows now.
+    /// The replica that it follows now.
     Follows { leader: Option<u64>, leads: bool },
 }
 

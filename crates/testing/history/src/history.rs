@@ -22,7 +22,7 @@ pub enum End<A> {
 /// What one process asked for, from the call to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation<C, A> {
-    /// Who asked; somebody asks one thing at a time.
+    /// The client that asked; each asks one thing at a time.
     pub process: u64,
     /// What.
     pub call: C,

@@ -34,7 +34,7 @@ impl<C: Clone, A: Clone> Recorder<C, A> {
         Self { clock: Box::new(clock), next: AtomicU64::new(0), operations: Mutex::default() }
     }
 
-    /// Somebody asks. To be said before the request leaves.
+    /// A client asks. To be recorded before the request leaves.
     pub fn call(&self, process: u64, call: C) -> OperationId {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let called_at = (self.clock)();
@@ -48,7 +48,7 @@ impl<C: Clone, A: Clone> Recorder<C, A> {
         self.end(operation, |at| End::Answered { at, answer });
     }
 
-    /// It surely had no effect: it was refused before anybody could act on it.
+    /// It surely had no effect: it was refused before it could take effect.
     pub fn failed(&self, operation: OperationId) {
         self.end(operation, |at| End::Failed { at });
     }

@@ -116,7 +116,7 @@ impl Child {
     /// Sends a signal.
     ///
     /// # Errors
-    /// If it has ended: its id may be somebody else's by now.
+    /// If it has ended: its id may be another process's by now.
     pub fn signal(&mut self, signal: Signal) -> Result<()> {
         if let Some(status) = self.ended()? {
             bail!("{} cannot get {signal}: it has ended ({status})", self.spec.name);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, anyhow, bail};
 
 /// The pause between two looks at a condition: short against anything a test waits for, long against one look.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_EVERY: Duration = Duration::from_millis(10);
 /// How long [`until`] looks.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -24,7 +24,7 @@ pub fn wait_until<T>(what: &str, timeout: Duration, mut condition: impl FnMut() 
             Err(last) if Instant::now() >= deadline => {
                 bail!("waited {timeout:?} for {what} in vain; last seen: {last:#}");
             }
-            Err(_) => std::thread::sleep(LOOK_EVERY),
+            Err(_) => std::thread::sleep(POLL_EVERY),
         }
     }
 }
@@ -44,7 +44,7 @@ where
                 Ok(value) => return value,
                 Err(error) => last = Some(error),
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(POLL_EVERY).await;
         }
     };
     if let Ok(value) = tokio::time::timeout(timeout, looking).await {

@@ -20,8 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::desk::{Desk, Waiting};
 use super::pipelines::Pipelines;
+use super::request_table::{RequestTable, Waiting};
 use super::{DEADLINE, DIAL_AGAIN_AFTER};
 use crate::cluster::{Cluster, DATA_PORT};
 
@@ -38,10 +38,10 @@ pub(crate) async fn run(
     let net = cluster.links.net(name);
     let listener = cluster.links.listen(name, DATA_PORT).await?;
     let incoming = Incoming::new(listener, net.clone(), Port::new("frontend.data", &[Role::Backend], 256));
-    let desk = Rc::new(Desk::new(cluster.clone(), (frontend, boot), views.clone()));
+    let table = Rc::new(RequestTable::new(cluster.clone(), (frontend, boot), views.clone()));
     let pipelines = Rc::new(RefCell::new(Pipelines::new(cluster.clone(), boot)?));
-    tokio::task::spawn_local(take_results(cluster.clone(), boot, incoming, Rc::clone(&desk), Rc::clone(&pipelines)));
-    tokio::task::spawn_local(ask(cluster.clone(), boot, Rc::clone(&desk), pipelines));
+    tokio::task::spawn_local(take_results(cluster.clone(), boot, incoming, Rc::clone(&table), Rc::clone(&pipelines)));
+    tokio::task::spawn_local(ask(cluster.clone(), boot, Rc::clone(&table), pipelines));
     let mut followed: BTreeMap<SubclusterId, (Token, JoinSet<()>)> = BTreeMap::new();
     loop {
         let view = Arc::clone(&views.borrow_and_update());
@@ -52,7 +52,7 @@ pub(crate) async fn run(
             followed.entry(id).or_insert_with(|| {
                 let hello = ToLeader::Hello { frontend, boot, subcluster: id, token: subcluster.token };
                 let mut link = JoinSet::new();
-                link.spawn_local(follow(net.clone(), addr, (id, subcluster.token), hello, Rc::clone(&desk)));
+                link.spawn_local(follow(net.clone(), addr, (id, subcluster.token), hello, Rc::clone(&table)));
                 (subcluster.token, link)
             });
         }
@@ -61,7 +61,13 @@ pub(crate) async fn run(
 }
 
 /// Keeps a link to the leader, and asks everything again on each.
-async fn follow(net: Net, addr: String, (subcluster, token): (SubclusterId, Token), hello: ToLeader, desk: Rc<Desk>) {
+async fn follow(
+    net: Net,
+    addr: String,
+    (subcluster, token): (SubclusterId, Token),
+    hello: ToLeader,
+    table: Rc<RequestTable>,
+) {
     loop {
         let dialled = connect_link::<ToLeader, ToFrontend>(&net, &addr, &Expected::from(Role::Scheduler)).await;
         if let Ok((link, mut answers)) = dialled
@@ -69,24 +75,24 @@ async fn follow(net: Net, addr: String, (subcluster, token): (SubclusterId, Toke
             && let Ok(Ok(frame)) = timeout(DEADLINE, answers.receive()).await
             && matches!(frame.message, ToFrontend::Welcome { .. })
         {
-            desk.linked(subcluster, token, link);
+            table.linked(subcluster, token, link);
             while answers.receive().await.is_ok() {}
-            desk.unlinked(subcluster);
+            table.unlinked(subcluster);
         }
         sleep(DIAL_AGAIN_AFTER).await;
     }
 }
 
-async fn ask(cluster: Cluster, boot: BootId, desk: Rc<Desk>, pipelines: Rc<RefCell<Pipelines>>) {
+async fn ask(cluster: Cluster, boot: BootId, table: Rc<RequestTable>, pipelines: Rc<RefCell<Pipelines>>) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(boot.get());
     loop {
         sleep(Duration::from_millis(random.random_range(1..=PAUSE_MS_MAX))).await;
         let now = Instant::now();
-        for sequence in desk.over(now) {
+        for sequence in table.expired(now) {
             // With one stage request that is over its siblings may be taken back.
-            let Some(waiting) = desk.take(sequence) else { continue };
+            let Some(waiting) = table.take(sequence) else { continue };
             match waiting.part {
-                Some(part) => pipelines.borrow_mut().expired(part, &desk),
+                Some(part) => pipelines.borrow_mut().expired(part, &table),
                 None => {
                     let mut ledger = cluster.ledger.borrow_mut();
                     ledger.dropped += 1;
@@ -94,15 +100,15 @@ async fn ask(cluster: Cluster, boot: BootId, desk: Rc<Desk>, pipelines: Rc<RefCe
                 }
             }
         }
-        pipelines.borrow_mut().tick(&desk);
-        let known = desk.subclusters();
+        pipelines.borrow_mut().tick(&table);
+        let known = table.subclusters();
         if known.is_empty() {
             continue;
         }
         let subcluster = known[random.random_range(0..known.len())];
         let in_peace = *cluster.peace.borrow();
         cluster.ledger.borrow_mut().asked += 1;
-        desk.ask(Waiting { subcluster, until: now + DEADLINE, in_peace, part: None });
+        table.submit(Waiting { subcluster, until: now + DEADLINE, in_peace, part: None });
     }
 }
 
@@ -110,11 +116,11 @@ async fn take_results(
     cluster: Cluster,
     boot: BootId,
     mut incoming: Incoming,
-    desk: Rc<Desk>,
+    table: Rc<RequestTable>,
     pipelines: Rc<RefCell<Pipelines>>,
 ) {
     while let Some(mut stream) = incoming.next().await {
-        let (cluster, desk, pipelines) = (cluster.clone(), Rc::clone(&desk), Rc::clone(&pipelines));
+        let (cluster, table, pipelines) = (cluster.clone(), Rc::clone(&table), Rc::clone(&pipelines));
         tokio::task::spawn_local(async move {
             let mut bytes = [0; 16];
             while stream.read_exact(&mut bytes).await.is_ok() {
@@ -122,8 +128,8 @@ async fn take_results(
                 if u64::from_le_bytes(*meant) != boot.get() {
                     return;
                 }
-                match desk.take(u64::from_le_bytes(*sequence)) {
-                    Some(Waiting { part: Some(part), .. }) => pipelines.borrow_mut().answered(part, &desk),
+                match table.take(u64::from_le_bytes(*sequence)) {
+                    Some(Waiting { part: Some(part), .. }) => pipelines.borrow_mut().answered(part, &table),
                     Some(_) => cluster.ledger.borrow_mut().answered += 1,
                     None => cluster.ledger.borrow_mut().again += 1,
                 }

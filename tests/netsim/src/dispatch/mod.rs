@@ -3,7 +3,6 @@
 //! without queues and ranker, which run on threads of their own. A policy of a sub-cluster decides here, behind its
 //! port.
 
-mod desk;
 pub(crate) mod faulty_policy;
 pub(crate) mod frontend;
 pub(crate) mod gpus;
@@ -11,6 +10,7 @@ pub(crate) mod leads;
 mod pipelines;
 mod plan_link;
 mod policy_host;
+mod request_table;
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(2);
 /// Pause before an unreachable process is dialled again.
 pub(crate) const DIAL_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
-/// Whom a GPU obeyed: a promise, or a plan that it took.
+/// The leader that a GPU obeyed: a promise, or a plan that it took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Obeyed {
     pub(crate) gpu: GpuId,

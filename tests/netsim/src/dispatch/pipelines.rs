@@ -15,7 +15,7 @@ use symphony_types::{BootId, DropReason, Invariant, LatencyProfile, Nanos, Outco
 use tokio::time::Instant;
 
 use super::DEADLINE;
-use super::desk::{Desk, Part};
+use super::request_table::{Part, RequestTable};
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
@@ -57,81 +57,81 @@ impl Pipelines {
     }
 
     /// A pause between requests is over: perhaps a client goes, perhaps another one comes.
-    pub(super) fn tick(&mut self, desk: &Desk) {
+    pub(super) fn tick(&mut self, table: &RequestTable) {
         if !*self.cluster.pipelines.borrow() {
             return;
         }
         if self.random.random_range(0..CANCELLED_EVERY) == 0
             && let Some(&oldest) = self.runs.keys().next()
         {
-            self.step(oldest, Event::Cancel, desk);
+            self.step(oldest, Event::Cancel, table);
         }
         if self.random.random_range(0..BEGUN_EVERY) == 0 {
-            self.begin(desk);
+            self.begin(table);
         }
     }
 
-    fn begin(&mut self, desk: &Desk) {
+    fn begin(&mut self, table: &RequestTable) {
         let (plan, deadline) = (Arc::clone(&self.plan), Time::ZERO + Nanos::from(DEADLINE));
         let (mut check, mut actions) = (RunCheck::new(Arc::clone(&plan), deadline), Vec::new());
         let run = PipelineRun::begin(plan, Time::ZERO, deadline, &mut actions);
-        heed(check.began(&actions));
+        report_violation(check.began(&actions));
         self.begun += 1;
         let in_peace = *self.cluster.peace.borrow();
         self.cluster.ledger.borrow_mut().asked += 1;
         let hosted = Hosted { run, check, began: Instant::now(), in_peace, open: BTreeMap::new() };
         self.runs.insert(self.begun, hosted);
-        self.act(self.begun, &actions, desk);
+        self.act(self.begun, &actions, table);
     }
 
     /// A stage request has its result, with so many rows as chance will have it.
-    pub(super) fn answered(&mut self, Part { run, ask }: Part, desk: &Desk) {
+    pub(super) fn answered(&mut self, Part { run, ask }: Part, table: &RequestTable) {
         // The first one is the source's, whose result has an edge out of it.
         let rows = if ask.get() == 0 { vec![self.random.random_range(0..=ROWS_MAX)] } else { Vec::new() };
-        self.step(run, Event::StageDone { ask, rows: &rows }, desk);
+        self.step(run, Event::StageDone { ask, rows: &rows }, table);
     }
 
     /// A stage request has no result by its deadline.
-    pub(super) fn expired(&mut self, Part { run, ask }: Part, desk: &Desk) {
-        self.step(run, Event::StageEnded { ask, lost: Lost::Dropped(DropReason::QueueExpired) }, desk);
+    pub(super) fn expired(&mut self, Part { run, ask }: Part, table: &RequestTable) {
+        self.step(run, Event::StageEnded { ask, lost: Lost::Dropped(DropReason::QueueExpired) }, table);
     }
 
-    fn step(&mut self, number: u64, event: Event<'_>, desk: &Desk) {
+    fn step(&mut self, number: u64, event: Event<'_>, table: &RequestTable) {
         let Some(hosted) = self.runs.get_mut(&number) else { return };
         if let Event::StageDone { ask, .. } | Event::StageEnded { ask, .. } = event {
             hosted.open.remove(&ask);
         }
         let (now, mut actions) = (Time::ZERO + Nanos::from(hosted.began.elapsed()), Vec::new());
         let is_taken = hosted.run.step(now, event, &mut actions);
-        heed(hosted.check.stepped(&event, is_taken, &actions));
-        self.act(number, &actions, desk);
+        report_violation(hosted.check.stepped(&event, is_taken, &actions));
+        self.act(number, &actions, table);
     }
 
-    fn act(&mut self, number: u64, actions: &[Action], desk: &Desk) {
+    fn act(&mut self, number: u64, actions: &[Action], table: &RequestTable) {
         for action in actions {
             let Some(hosted) = self.runs.get_mut(&number) else { return };
             match *action {
                 Action::Ask(ask) => {
                     let until = hosted.began + Duration::from(ask.deadline.since(Time::ZERO));
                     for id in ask.ids() {
-                        let sequence = desk.ask_stage(ask.stage, until, Part { run: number, ask: id });
+                        let sequence = table.submit_stage(ask.stage, until, Part { run: number, ask: id });
                         hosted.open.insert(id, sequence);
                     }
                 }
                 Action::Withdraw(id) => {
                     let sequence = hosted.open.remove(&id);
                     if let Some(sequence) = sequence.filter(|_| !self.cluster.plants.has(Plant::WithdrawsForgotten)) {
-                        desk.withdraw(sequence);
+                        table.withdraw(sequence);
                     }
                 }
-                Action::End { outcome, .. } => self.end(number, outcome, desk),
+                Action::End { outcome, .. } => self.end(number, outcome, table),
             }
         }
     }
 
-    fn end(&mut self, number: u64, outcome: Outcome, desk: &Desk) {
+    fn end(&mut self, number: u64, outcome: Outcome, table: &RequestTable) {
         let Some(hosted) = self.runs.remove(&number) else { return };
-        let left = desk.open_of(number);
+        let left = table.open_of(number);
         if left > 0 {
             let detail = format!("{left} stage requests are open after the end of request {number}");
             symphony_telemetry::violated(Invariant::P1, detail);
@@ -149,7 +149,7 @@ impl Pipelines {
 }
 
 /// Counts what was found; the judge looks at the counts.
-fn heed(judged: Result<(), Violation>) {
+fn report_violation(judged: Result<(), Violation>) {
     if let Err(Violation { invariant, detail }) = judged {
         symphony_telemetry::violated(invariant, detail);
     }

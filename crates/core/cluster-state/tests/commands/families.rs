@@ -1,4 +1,4 @@
-//! Families: who shares a trunk with whom follows from what backends report.
+//! Families: which models share a trunk follows from what backends report.
 
 use symphony_cluster_state::{Action, Command, HolderState, KindProfile, ModelSource, ModelSpec};
 use symphony_types::{CutDigest, Level, ModelId};

@@ -5,9 +5,9 @@ use crate::pipeline::Pipeline;
 /// A set of stages, by index; a pipeline has at most 32.
 type Stages = u64;
 
-/// For one stage, what opens and closes around it.
+/// The forks and joins that a stage is part of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Around {
+pub(crate) struct ForksAndJoins {
     /// The stage where the branches begin that meet here; only joins have one.
     pub(crate) fork: Option<usize>,
     /// The joins whose branches begin here, inner ones first.
@@ -17,7 +17,7 @@ pub(crate) struct Around {
 }
 
 /// For all stages.
-pub(crate) fn around(pipeline: &Pipeline) -> Vec<Around> {
+pub(crate) fn forks_and_joins(pipeline: &Pipeline) -> Vec<ForksAndJoins> {
     let count = pipeline.stages().len();
     let has = |set: Stages, stage: usize| (set >> stage) & 1 == 1;
     let parents = |stage: usize| pipeline.edges().iter().filter(move |edge| edge.to == stage).map(|edge| edge.from);
@@ -29,7 +29,7 @@ pub(crate) fn around(pipeline: &Pipeline) -> Vec<Around> {
         let by_all = parents(stage).map(|parent| on_all[parent]).reduce(|all, one| all & one).unwrap_or(0);
         on_all[stage] = by_all | (1 << stage);
     }
-    let mut around = vec![Around::default(); count];
+    let mut forks_and_joins = vec![ForksAndJoins::default(); count];
     // Joins by the number of stages that they wait for: of two that wait for the same stage, one is within the other.
     let mut joins: Vec<(u32, usize, usize, Stages)> = Vec::new();
     for join in (0..count).filter(|&stage| parents(stage).count() > 1) {
@@ -43,9 +43,9 @@ pub(crate) fn around(pipeline: &Pipeline) -> Vec<Around> {
     }
     joins.sort_unstable();
     for (_, join, fork, between) in joins {
-        around[join].fork = Some(fork);
-        around[fork].forks.push(join);
-        (0..count).filter(|&stage| has(between, stage)).for_each(|stage| around[stage].awaited_by.push(join));
+        forks_and_joins[join].fork = Some(fork);
+        forks_and_joins[fork].forks.push(join);
+        (0..count).filter(|&stage| has(between, stage)).for_each(|stage| forks_and_joins[stage].awaited_by.push(join));
     }
-    around
+    forks_and_joins
 }

@@ -101,7 +101,7 @@ impl PipelineRun {
     pub fn inputs(&self, ask: AskId) -> Vec<AskId> {
         let Some(asked) = self.asked.get(ask.0 as usize) else { return Vec::new() };
         let Some(parent) = asked.parent else { return Vec::new() };
-        let Some(fork) = self.plan.stages[asked.stage].around.fork else { return vec![AskId(parent)] };
+        let Some(fork) = self.plan.stages[asked.stage].forks_and_joins.fork else { return vec![AskId(parent)] };
         let leads_here = |stage: usize| self.plan.stages[stage].edges.iter().any(|edge| edge.to == asked.stage);
         let is_input = |other: &u32| {
             let one = &self.asked[*other as usize];
@@ -174,13 +174,13 @@ impl PipelineRun {
     fn lead_on(&mut self, now: Time, ask: u32, rows: &[u32], actions: &mut Vec<Action>) -> Result<(), Hopeless> {
         let plan = Arc::clone(&self.plan);
         let stage = &plan.stages[self.asked[ask as usize].stage];
-        for &join in &stage.around.forks {
+        for &join in &stage.forks_and_joins.forks {
             let rows = vec![0; plan.stages[join].parents];
             self.gathered.insert((ask, join), Gathered { awaited: 0, rows });
         }
         for (at, edge) in stage.edges.iter().enumerate() {
             let rows = rows.get(at).map_or(0, |&rows| rows.min(edge.most));
-            match plan.stages[edge.to].around.fork {
+            match plan.stages[edge.to].forks_and_joins.fork {
                 None => self.ask(now, edge.to, Some(ask), rows, actions)?,
                 Some(fork) => {
                     let gathered = self.ancestor(ask, fork).and_then(|fork| self.gathered.get_mut(&(fork, edge.to)));
@@ -196,12 +196,14 @@ impl PipelineRun {
     /// No more comes of a stage request itself: asks the joins that wait for nothing else, inner ones first.
     fn settle(&mut self, now: Time, ask: u32, actions: &mut Vec<Action>) -> Result<(), Hopeless> {
         let plan = Arc::clone(&self.plan);
-        let around = &plan.stages[self.asked[ask as usize].stage].around;
-        for &join in &around.awaited_by {
+        let forks_and_joins = &plan.stages[self.asked[ask as usize].stage].forks_and_joins;
+        for &join in &forks_and_joins.awaited_by {
             self.await_for(ask, join, |awaited| awaited.saturating_sub(1));
         }
-        for &join in around.forks.iter().chain(&around.awaited_by) {
-            let Some(fork) = plan.stages[join].around.fork.and_then(|fork| self.ancestor(ask, fork)) else { continue };
+        for &join in forks_and_joins.forks.iter().chain(&forks_and_joins.awaited_by) {
+            let Some(fork) = plan.stages[join].forks_and_joins.fork.and_then(|fork| self.ancestor(ask, fork)) else {
+                continue;
+            };
             if self.gathered.get(&(fork, join)).is_none_or(|gathered| gathered.awaited > 0) {
                 continue;
             }
@@ -244,7 +246,7 @@ impl PipelineRun {
         self.asked.extend(std::iter::repeat_n(Asked { stage, parent, state: State::Open }, taken));
         self.open += taken;
         let plan = Arc::clone(&self.plan);
-        for &join in &plan.stages[stage].around.awaited_by {
+        for &join in &plan.stages[stage].forks_and_joins.awaited_by {
             self.await_for(first, join, |awaited| awaited.saturating_add(rows));
         }
         actions.push(Action::Ask(Ask { stage, first: AskId(first), rows, deadline }));
@@ -253,7 +255,7 @@ impl PipelineRun {
 
     /// Changes what a join awaits of the branches that this stage request is in.
     fn await_for(&mut self, ask: u32, join: usize, change: impl Fn(u32) -> u32) {
-        let fork = self.plan.stages[join].around.fork.and_then(|fork| self.ancestor(ask, fork));
+        let fork = self.plan.stages[join].forks_and_joins.fork.and_then(|fork| self.ancestor(ask, fork));
         if let Some(gathered) = fork.and_then(|fork| self.gathered.get_mut(&(fork, join))) {
             gathered.awaited = change(gathered.awaited);
         }

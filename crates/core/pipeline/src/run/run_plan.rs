@@ -2,7 +2,7 @@
 
 use symphony_types::{Nanos, Time};
 
-use super::paths::{Around, around};
+use super::paths::{ForksAndJoins, forks_and_joins};
 use crate::pipeline::Pipeline;
 use crate::refused::Refused;
 
@@ -29,7 +29,7 @@ pub(crate) struct StagePlan {
     pub(crate) edges: Vec<StageEdge>,
     /// Edges into it.
     pub(crate) parents: usize,
-    pub(crate) around: Around,
+    pub(crate) forks_and_joins: ForksAndJoins,
 }
 
 /// A pipeline with its budgets. A host makes one whenever the split changes; runs keep theirs.
@@ -53,17 +53,17 @@ impl RunPlan {
         if budgets.len() != count {
             return Err(Refused::new("stage", format!("a budget for each of {count} stages"), budgets.len()));
         }
-        let mut stages: Vec<StagePlan> = around(pipeline)
+        let mut stages: Vec<StagePlan> = forks_and_joins(pipeline)
             .into_iter()
             .zip(pipeline.stages().iter().zip(budgets))
-            .map(|(around, (stage, &budget))| StagePlan {
+            .map(|(forks_and_joins, (stage, &budget))| StagePlan {
                 budget,
                 behind: Nanos::ZERO,
                 least: stage.profile.latency(1),
                 least_behind: Nanos::ZERO,
                 edges: Vec::new(),
                 parents: 0,
-                around,
+                forks_and_joins,
             })
             .collect();
         for edge in pipeline.edges() {

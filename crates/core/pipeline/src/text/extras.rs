@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use symphony_types::{Finite, Nanos, RequestValue, SLO_MAX};
 
-use super::edge_words::{EdgeWords, of_edge};
+use super::edge_keys::{EdgeKeys, of_edge};
 use super::pipeline_file::{PipelineError, checked_value, text_error};
 use crate::declaration::{BoxUnit, Crop, DeclaredCondition, DeclaredEdge};
 use crate::limits::{EDGES_MAX, FAN_OUT_MAX};
@@ -81,7 +81,7 @@ fn checked(text: ExtrasText) -> Result<PipelineExtras, Refused> {
 
 fn checked_edge(at: usize, text: EdgeText) -> Result<DeclaredEdge, Refused> {
     let key = |name: &str| format!("edge.{at}.{name}");
-    let words = EdgeWords {
+    let keys = EdgeKeys {
         from: &text.from,
         to: &text.to,
         gamma: text.gamma,
@@ -90,7 +90,7 @@ fn checked_edge(at: usize, text: EdgeText) -> Result<DeclaredEdge, Refused> {
         most: text.most,
     };
     let EdgeSpec { per_row: for_each, condition, gamma, .. } =
-        words.checked().map_err(|refused| of_edge(at, refused))?;
+        keys.checked().map_err(|refused| of_edge(at, refused))?;
     let finite = Finite::try_from(gamma).ok().filter(|_| gamma > 0.0 && gamma <= f64::from(FAN_OUT_MAX));
     let gamma =
         finite.ok_or_else(|| Refused::new(key("gamma"), format!("a number above 0, at most {FAN_OUT_MAX}"), gamma))?;

@@ -2,7 +2,7 @@
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX, RequestValue, SLO_MAX};
 
-use super::edge_words::{EdgeWords, of_edge};
+use super::edge_keys::{EdgeKeys, of_edge};
 use super::pipeline_text::{EdgeText, PipelineText, StageText};
 use crate::limits::STEPS_MAX;
 use crate::pipeline::{EdgeSpec, Pipeline, PipelineSpec, Stage};
@@ -158,7 +158,7 @@ fn batch_within(alpha_ms: f64, beta_ms: f64, slo: Nanos) -> u32 {
 }
 
 fn checked_edge(at: usize, text: &EdgeText) -> Result<EdgeSpec, Refused> {
-    let words = EdgeWords {
+    let keys = EdgeKeys {
         from: &text.from,
         to: &text.to,
         gamma: text.gamma,
@@ -166,7 +166,7 @@ fn checked_edge(at: usize, text: &EdgeText) -> Result<EdgeSpec, Refused> {
         condition: text.condition.as_deref(),
         most: text.most,
     };
-    words.checked().map_err(|refused| of_edge(at, refused))
+    keys.checked().map_err(|refused| of_edge(at, refused))
 }
 
 #[cfg(test)]

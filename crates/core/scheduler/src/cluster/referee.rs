@@ -30,7 +30,7 @@ struct Gpu {
     plans: VecDeque<Sent>,
 }
 
-/// Told the same inputs as the policy, before it, and its orders, after it.
+/// Gets the same inputs as the policy, before it, and its orders, after it.
 ///
 /// It also knows which requests the policy owns: what a host needs to cancel them, and to hand them to another policy.
 #[derive(Clone, Debug)]
@@ -52,8 +52,8 @@ impl ClusterReferee {
         Self { facts, models: BTreeMap::new(), gpus: BTreeMap::new(), owned: HashMap::new() }
     }
 
-    /// Notes an input that the policy is told next.
-    pub fn told(&mut self, now: Time, input: &ClusterInput) {
+    /// Notes an input that the policy gets next.
+    pub fn observe(&mut self, now: Time, input: &ClusterInput) {
         match input {
             ClusterInput::Model { model, known } => {
                 self.models.insert(*model, Arc::clone(known));

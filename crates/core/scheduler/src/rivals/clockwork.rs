@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use symphony_types::{GpuClasses, Nanos, Time};
 
-use super::cluster::{Cluster, Vacancy};
+use super::cluster::{Cluster, GpuAvailability};
 use super::deadline_queue::DeadlineQueue;
 use super::gpu_book::GpuBook;
 use crate::MinTree;
@@ -165,7 +165,7 @@ impl Clockwork {
     }
 
     /// The largest batch of a model with enough requests in time, and the urgency of the model's most urgent strategy.
-    fn choose(&self, now: Time, model: usize, gpu: Vacancy) -> Option<Choice> {
+    fn choose(&self, now: Time, model: usize, gpu: GpuAvailability) -> Option<Choice> {
         let (queue, known) = (&self.queues[model], self.cluster.get(model)?);
         let mut choice: Option<Choice> = None;
         let (mut skip, mut behind) = (0, queue.items());
@@ -189,7 +189,7 @@ impl Clockwork {
         choice
     }
 
-    fn send(&mut self, now: Time, model: usize, gpu: Vacancy, choice: Choice, out: &mut ClusterActions) {
+    fn send(&mut self, now: Time, model: usize, gpu: GpuAvailability, choice: Choice, out: &mut ClusterActions) {
         let queue = &mut self.queues[model];
         // A faster GPU may still meet what this one cannot.
         let (kept, lost) = if self.cluster.is_fastest(model, gpu.class) { (0, choice.skip) } else { (choice.skip, 0) };

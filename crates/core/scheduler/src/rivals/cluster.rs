@@ -10,9 +10,9 @@ use crate::cluster::model::ClusterModel;
 use crate::cluster_policy::{ClusterAction, ClusterActions};
 use crate::{MODELS_MAX, QUEUE_REQUESTS_MAX};
 
-/// A GPU with its free time.
+/// When a GPU is free.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Vacancy {
+pub(super) struct GpuAvailability {
     pub(super) id: GpuId,
     pub(super) class: GpuClass,
     pub(super) free_at: Time,
@@ -95,7 +95,7 @@ impl Cluster {
     }
 
     /// The end of a batch that is decided now; never if the model does not run there.
-    pub(super) fn finish(&self, model: usize, now: Time, gpu: Vacancy, batch: u32) -> Time {
+    pub(super) fn finish(&self, model: usize, now: Time, gpu: GpuAvailability, batch: u32) -> Time {
         self.get(model).map_or(Time::NEVER, |known| known.finish(gpu.class, now, gpu.free_at, batch))
     }
 
@@ -131,7 +131,7 @@ impl Cluster {
     }
 
     /// The largest batch of at most `items` items that, decided now, ends by `by`; zero if there is none.
-    pub(super) fn batch_within(&self, model: usize, now: Time, gpu: Vacancy, items: u64, by: Time) -> u32 {
+    pub(super) fn batch_within(&self, model: usize, now: Time, gpu: GpuAvailability, items: u64, by: Time) -> u32 {
         self.get(model).map_or(0, |known| known.batch_within(gpu.class, now, gpu.free_at, items, by))
     }
 
@@ -173,7 +173,7 @@ impl Cluster {
         &self,
         now: Time,
         model: usize,
-        gpu: Vacancy,
+        gpu: GpuAvailability,
         (skip, requests): (usize, usize),
         queue: &mut DeadlineQueue,
         out: &mut ClusterActions,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, GpuClasses, GpuId, Time};
 
-use super::cluster::Vacancy;
+use super::cluster::GpuAvailability;
 use crate::actions::Plan;
 use crate::{GPUS_MAX, MinTree};
 
@@ -61,9 +61,9 @@ impl GpuBook {
         self.gpus[gpu].plans.len()
     }
 
-    pub(super) fn vacancy(&self, gpu: usize) -> Vacancy {
+    pub(super) fn availability(&self, gpu: usize) -> GpuAvailability {
         let Gpu { class, free_at, .. } = self.gpus[gpu];
-        Vacancy { id: GpuId::new(gpu as u32), class, free_at }
+        GpuAvailability { id: GpuId::new(gpu as u32), class, free_at }
     }
 
     /// The GPU is usable; returns whether there can be such a GPU.
@@ -162,14 +162,14 @@ impl GpuBook {
     }
 
     /// The usable GPU with the earliest free time.
-    pub(super) fn earliest(&mut self, now: Time) -> Option<Vacancy> {
+    pub(super) fn earliest(&mut self, now: Time) -> Option<GpuAvailability> {
         while let Some((slot, free_at)) = self.free.min() {
             if self.is_overdue(slot, now) {
                 self.free.set(slot, MinTree::EMPTY);
                 continue;
             }
             let class = self.gpus[slot].class;
-            return Some(Vacancy { id: GpuId::new(slot as u32), class, free_at: Time::from_nanos(free_at) });
+            return Some(GpuAvailability { id: GpuId::new(slot as u32), class, free_at: Time::from_nanos(free_at) });
         }
         None
     }

@@ -7,11 +7,11 @@ mod clockwork;
 mod cluster;
 mod deadline_queue;
 mod gpu_book;
-mod homeless;
 mod kairos;
 mod nexus;
 pub(crate) mod round_robin;
 mod shepherd;
+mod unplaced_requests;
 
 pub use clockwork::{Clockwork, ClockworkSettings};
 pub use kairos::{Clkwrk, Drs, Kairos, KairosSettings, Ribbon};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use symphony_packing::{Session, batch_oblivious, fit_nodes};
 use symphony_types::{GpuClass, GpuId, Nanos, Time};
 
-use super::cluster::{Cluster, Vacancy};
+use super::cluster::{Cluster, GpuAvailability};
 use super::deadline_queue::DeadlineQueue;
 use super::gpu_book::GpuBook;
-use super::homeless::Homeless;
 use super::round_robin::{Mixer, RoundRobin};
+use super::unplaced_requests::UnplacedRequests;
 use crate::MinTree;
 use crate::actions::Request;
 use crate::cluster::facts::ClusterFacts;
@@ -85,7 +85,7 @@ pub struct Nexus {
     is_lazy: bool,
     must_pack: bool,
     /// Requests of models without a replica.
-    homeless: Homeless,
+    unplaced: UnplacedRequests,
     /// When each GPU must decide its next batch. Empty without delays: then the end of a batch triggers the decision.
     ask: MinTree,
     waiting: usize,
@@ -107,7 +107,7 @@ impl Nexus {
             is_oblivious: false,
             is_lazy: false,
             must_pack: true,
-            homeless: Homeless::default(),
+            unplaced: UnplacedRequests::default(),
             ask: MinTree::new(0),
             waiting: 0,
             wake_at: Time::NEVER,
@@ -134,9 +134,9 @@ impl Nexus {
     /// Packs the models onto the present GPUs and reassigns the waiting requests.
     fn pack(&mut self, now: Time, out: &mut ClusterActions) {
         self.must_pack = false;
-        let mut homeless = self.homeless.take();
+        let mut unplaced = self.unplaced.take();
         for place in self.nodes.iter_mut().flat_map(|node| &mut node.places) {
-            homeless
+            unplaced
                 .extend(std::iter::from_fn(|| place.queue.pop_front()).map(|waiting| (place.model, waiting.request)));
         }
         self.waiting = 0;
@@ -152,7 +152,7 @@ impl Nexus {
         let mut weights = vec![Vec::new(); models];
         let classes = self.gpus.classes();
         for class in GpuClass::all().filter(|&class| classes.has(class)) {
-            let of_class = |&node: &usize| self.gpus.vacancy(gpus[node]).class == class;
+            let of_class = |&node: &usize| self.gpus.availability(gpus[node]).class == class;
             let nodes: Vec<_> = (0..gpus.len()).filter(of_class).collect();
             // If there are more nodes than GPUs, which happens only with many models of tiny rates, they share GPUs.
             for (index, (model, batch, rate)) in self.packed(class, nodes.len()) {
@@ -163,7 +163,7 @@ impl Nexus {
         for (model, weights) in weights.iter_mut().enumerate() {
             // The model's expected rate is zero, but requests may come nevertheless.
             let able = |&node: &usize| {
-                let class = self.gpus.vacancy(gpus[node]).class;
+                let class = self.gpus.availability(gpus[node]).class;
                 self.cluster.get(model).is_some_and(|known| known.batch_max(class) > 0)
             };
             if weights.is_empty() {
@@ -175,7 +175,7 @@ impl Nexus {
             }
         }
         self.turns = (0..self.frontends).map(|_| self.frontend(&weights)).collect();
-        for (model, request) in homeless {
+        for (model, request) in unplaced {
             self.arrive(now, model, request, out);
         }
     }
@@ -215,7 +215,7 @@ impl Nexus {
     fn set_model(&mut self, now: Time, model: u32, known: Option<Arc<ClusterModel>>, out: &mut ClusterActions) {
         let former = self.cluster.get(model as usize).cloned();
         let Some(slot) = self.cluster.set(model, known) else { return };
-        self.homeless.model_changed(&self.cluster, slot);
+        self.unplaced.model_changed(&self.cluster, slot);
         let known = self.cluster.get(slot);
         let both = former.as_ref().zip(known);
         let runs_alike = both.is_some_and(|(a, b)| a.profiles == b.profiles && a.slo == b.slo);
@@ -246,7 +246,7 @@ impl Nexus {
                 return;
             }
         }
-        self.homeless.cancel(&self.cluster, slot, request);
+        self.unplaced.cancel(&self.cluster, slot, request);
     }
 
     fn settle(&mut self, model: usize, node: usize, batch: u32) {
@@ -271,7 +271,7 @@ impl Nexus {
         let frontend = self.mixer.below(self.frontends);
         let turn = self.turns[frontend].get_mut(model).map_or(0, RoundRobin::next_replica);
         let Some(&(node, place)) = self.replicas.get(model).and_then(|replicas| replicas.get(turn)) else {
-            return self.homeless.admit(&self.cluster, model as u32, request, out);
+            return self.unplaced.admit(&self.cluster, model as u32, request, out);
         };
         if self.cluster.enqueue(model as u32, request, Some(&mut self.nodes[node].places[place].queue), out) {
             self.waiting += 1;
@@ -294,23 +294,23 @@ impl Nexus {
     /// Runs the batch of the next model with requests.
     fn run_next(&mut self, now: Time, gpu: usize, out: &mut ClusterActions) {
         let Some(index) = self.node_of.get(gpu).copied().flatten() else { return };
-        let vacancy = self.gpus.vacancy(gpu);
+        let availability = self.gpus.availability(gpu);
         let places = self.nodes[index].places.len();
         for step in 0..places {
             let at = (self.nodes[index].next + step) % places;
             let place = &mut self.nodes[index].places[at];
             let before = place.queue.len();
             let requests = if self.is_lazy {
-                drop_lazily(&self.cluster, now, vacancy, place, out)
+                drop_lazily(&self.cluster, now, availability, place, out)
             } else {
-                drop_early(&self.cluster, now, vacancy, place, out)
+                drop_early(&self.cluster, now, availability, place, out)
             };
             self.waiting -= before - place.queue.len();
             if requests == 0 {
                 continue;
             }
             let (model, queue) = (place.model, &mut place.queue);
-            let plan = self.cluster.dispatch(now, model, vacancy, (0, requests), queue, out);
+            let plan = self.cluster.dispatch(now, model, availability, (0, requests), queue, out);
             self.waiting -= requests;
             self.gpus.planned(&plan);
             self.nodes[index].next = at + 1;
@@ -327,7 +327,7 @@ impl Nexus {
             self.ask.set(gpu, MinTree::EMPTY);
             // At most two plans per GPU, and none behind a late one.
             let is_fed = self.gpus.plans(gpu) == 1 && self.gpus.has_room(gpu);
-            if is_fed && self.gpus.vacancy(gpu).free_at >= now {
+            if is_fed && self.gpus.availability(gpu).free_at >= now {
                 self.run_next(now, gpu, out);
             }
         }
@@ -336,7 +336,13 @@ impl Nexus {
 
 /// Drops heads that do not fit into a batch of the window (the Nexus paper, section 6.3), and returns the requests of
 /// the batch.
-fn drop_early(cluster: &Cluster, now: Time, gpu: Vacancy, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
+fn drop_early(
+    cluster: &Cluster,
+    now: Time,
+    gpu: GpuAvailability,
+    place: &mut NodeModel,
+    out: &mut ClusterActions,
+) -> usize {
     while let Some(head) = place.queue.head() {
         // A request larger than the window is a window by itself.
         let window = place.batch.max(head.request.items);
@@ -352,7 +358,13 @@ fn drop_early(cluster: &Cluster, now: Time, gpu: Vacancy, place: &mut NodeModel,
 }
 
 /// Drops heads that are lost, and returns the requests of the largest batch within the window that the next one allows.
-fn drop_lazily(cluster: &Cluster, now: Time, gpu: Vacancy, place: &mut NodeModel, out: &mut ClusterActions) -> usize {
+fn drop_lazily(
+    cluster: &Cluster,
+    now: Time,
+    gpu: GpuAvailability,
+    place: &mut NodeModel,
+    out: &mut ClusterActions,
+) -> usize {
     while let Some(head) = place.queue.head() {
         let window = u64::from(place.batch.max(head.request.items));
         let items = cluster.batch_within(place.model, now, gpu, window, head.must_end_by);
@@ -382,7 +394,7 @@ impl ClusterPolicy for Nexus {
                     self.ask.grow(self.gpus.len());
                     self.ask.set(gpu.get() as usize, MinTree::EMPTY);
                     self.must_pack = true;
-                    if self.homeless.len() > 0 {
+                    if self.unplaced.len() > 0 {
                         self.pack(now, out);
                     }
                 }
@@ -410,7 +422,7 @@ impl ClusterPolicy for Nexus {
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
         self.feed_those_who_ask(now, out);
-        let lost_at = self.homeless.drop_lost(&self.cluster, now, out);
+        let lost_at = self.unplaced.drop_lost(&self.cluster, now, out);
         let wake_at = lost_at.min(Time::from_nanos(self.ask.min_key()));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
@@ -419,6 +431,6 @@ impl ClusterPolicy for Nexus {
     }
 
     fn waiting(&self) -> usize {
-        self.waiting + self.homeless.len()
+        self.waiting + self.unplaced.len()
     }
 }

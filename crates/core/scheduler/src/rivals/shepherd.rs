@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use symphony_types::{GpuId, Nanos, Time};
 
-use super::cluster::{Cluster, Vacancy};
+use super::cluster::{Cluster, GpuAvailability};
 use super::deadline_queue::{DeadlineQueue, Waiting};
 use super::gpu_book::GpuBook;
 use crate::MinTree;
@@ -158,7 +158,7 @@ impl Shepherd {
 
     /// The longest prefix of the queue whose requests all end in time on the GPU; where others are faster, without the
     /// heads that only those can still meet.
-    fn feasible(&self, now: Time, model: usize, gpu: Vacancy) -> Batch {
+    fn feasible(&self, now: Time, model: usize, gpu: GpuAvailability) -> Batch {
         let queue = &self.queues[model];
         let skip = match self.cluster.is_fastest(model, gpu.class) {
             true => 0,
@@ -172,10 +172,10 @@ impl Shepherd {
 
     /// The GPU is or soon becomes free: sends it the largest batch of all models.
     fn feed(&mut self, now: Time, gpu: usize, out: &mut ClusterActions) {
-        let vacancy = self.gpus.vacancy(gpu);
+        let availability = self.gpus.availability(gpu);
         let mut best: Option<(usize, Batch)> = None;
         for model in 0..self.queues.len() {
-            let batch = self.feasible(now, model, vacancy);
+            let batch = self.feasible(now, model, availability);
             let larger = |(_, best): &(usize, Batch)| (batch.items, best.due) > (best.items, batch.due);
             if batch.requests > 0 && best.as_ref().is_none_or(larger) {
                 best = Some((model, batch));
@@ -190,7 +190,8 @@ impl Shepherd {
         let running = &mut self.running[gpu];
         running.requests.clear();
         let queue = &mut self.queues[model];
-        let plan = self.cluster.dispatch(now, model, self.gpus.vacancy(gpu), (batch.skip, batch.requests), queue, out);
+        let plan =
+            self.cluster.dispatch(now, model, self.gpus.availability(gpu), (batch.skip, batch.requests), queue, out);
         running.requests.extend(out.requests_of(&plan).iter().map(|&request| self.cluster.waiting(model, request)));
         (running.model, running.items, running.start) = (model, plan.batch, plan.start);
         self.gpus.planned(&plan);
@@ -211,7 +212,7 @@ impl Shepherd {
                     continue;
                 }
                 if self.gpus.plans(gpu) == 0 {
-                    let batch = self.feasible(now, model, self.gpus.vacancy(gpu));
+                    let batch = self.feasible(now, model, self.gpus.availability(gpu));
                     if batch.requests > 0 {
                         self.execute(now, gpu, model, batch, out);
                     }
@@ -233,7 +234,7 @@ impl Shepherd {
         }
         // Strictly larger: equal batches would preempt each other for ever.
         let needed = (self.preempt_factor * f64::from(running.items)).max(f64::from(running.items) + 1.0);
-        let (queue, stopped) = (&self.queues[model], Vacancy { free_at: now, ..self.gpus.vacancy(gpu) });
+        let (queue, stopped) = (&self.queues[model], GpuAvailability { free_at: now, ..self.gpus.availability(gpu) });
         let Some(head) = queue.head() else { return false };
         if running.model != model {
             return queue.items() as f64 >= needed && f64::from(self.feasible(now, model, stopped).items) >= needed;
@@ -257,7 +258,7 @@ impl Shepherd {
             self.queues[before].insert(waiting);
         }
         self.running[gpu].requests = requests;
-        let batch = self.feasible(now, model, self.gpus.vacancy(gpu));
+        let batch = self.feasible(now, model, self.gpus.availability(gpu));
         if batch.requests > 0 {
             self.execute(now, gpu, model, batch, out);
         }
@@ -276,7 +277,7 @@ impl Shepherd {
             self.ask.set(gpu, MinTree::EMPTY);
             // At most two plans per GPU, and none behind a late one.
             let is_fed = self.gpus.plans(gpu) == 1 && self.gpus.has_room(gpu);
-            if is_fed && self.gpus.vacancy(gpu).free_at >= now {
+            if is_fed && self.gpus.availability(gpu).free_at >= now {
                 self.feed(now, gpu, out);
             }
         }

@@ -195,7 +195,7 @@ fn only_what_could_be_met_when_it_came_expires() {
     let mut host = Host::symphony();
     let over = host.step(ms(30), ModelInput::Arrive(request(1, ms(29))));
     assert_eq!(reason(&over), DropReason::SloUnreachable, "its deadline had passed on its way");
-    // It has 25 ms and needs 6; who should wake its queue slept for longer.
+    // It has 25 ms and needs 6, but what should wake its queue slept for longer.
     host.step(ms(40), ModelInput::Arrive(request(2, ms(65))));
     assert_eq!(reason(&host.step(ms(70), ModelInput::Wake)), DropReason::QueueExpired);
     // One that was planned, or with another leader, before: it came with more.

@@ -22,9 +22,9 @@ enum Due {
     Done { sequence: u64 },
 }
 
-/// What a host is told.
+/// What happens at a host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Told {
+pub(crate) enum HostEvent {
     /// The time of [`Pipelines::next_due`] has come.
     Due,
     /// This stage request was dropped.
@@ -156,11 +156,11 @@ impl<'a> Pipelines<'a> {
 
     /// Steps the run that this is about. Returns it with the stage request that has ended, if any; `None` if it is not
     /// awaited.
-    pub(crate) fn told(&mut self, now: Time, told: Told) -> Result<Option<(u32, Option<StageSpan>)>, Violation> {
+    pub(crate) fn step(&mut self, now: Time, event: HostEvent) -> Result<Option<(u32, Option<StageSpan>)>, Violation> {
         self.actions.clear();
-        let (sequence, lost) = match told {
-            Told::Dropped(sequence, reason) => (sequence, Some(Lost::Dropped(reason))),
-            Told::Due => match self.due.pop_first() {
+        let (sequence, lost) = match event {
+            HostEvent::Dropped(sequence, reason) => (sequence, Some(Lost::Dropped(reason))),
+            HostEvent::Due => match self.due.pop_first() {
                 None => return Ok(None),
                 Some((_, Due::Begin { pipeline, number, arrived })) => {
                     return self.begin(now, pipeline, number, arrived).map(|slot| Some((slot, None)));

@@ -9,6 +9,6 @@ mod planted;
 mod stage_budgets;
 mod tally;
 
-pub(crate) use host::{Pipelines, StageSpan, Told};
+pub(crate) use host::{HostEvent, Pipelines, StageSpan};
 pub(crate) use stage_budgets::{PipelinePlans, unsplittable};
 pub(crate) use tally::PipelineTally;

@@ -124,7 +124,7 @@ fn split(
     let stages = load.models.iter().zip(pipeline.stages()).zip(pipeline.requests_per_request());
     let options = stages.map(|((&model, stage), requests)| {
         let spec = &scenario.models[model as usize];
-        // Batches gather from all who ask the model.
+        // Batches gather all requests for the model.
         let all_rps = stage_rates[model as usize] + rate_rps * spec.share * spec.items.mean();
         let rates = (known.rate_rps * requests, all_rps);
         stage_options(&spec.profiles, &stage.profile, cost(load.split), rates)

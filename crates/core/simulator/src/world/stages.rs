@@ -7,8 +7,8 @@ use symphony_types::Outcome;
 use super::{DECIDED_AFTER_MAX, World};
 use crate::error::Error;
 use crate::hosted::Hosted;
-use crate::open_requests::Asker;
-use crate::pipelines::{Pipelines, Told};
+use crate::open_requests::RequestOrigin;
+use crate::pipelines::{HostEvent, Pipelines};
 use crate::policy_facts::PolicyFacts;
 use crate::watch::Watch;
 
@@ -21,7 +21,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     }
 
     /// A request of a pipeline arrives.
-    pub(super) fn come(&mut self, pipeline: usize) {
+    pub(super) fn pipeline_arrives(&mut self, pipeline: usize) {
         if self.tally.came(pipeline, self.now) {
             let slo = self.scenario.pipelines[pipeline].slo;
             self.stuck_after = self.stuck_after.max(self.now + slo + DECIDED_AFTER_MAX);
@@ -32,16 +32,16 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     }
 
     /// Steps the run of a pipeline and does what it wants.
-    pub(super) fn host(&mut self, told: Told) -> Result<(), Error> {
+    pub(super) fn host(&mut self, event: HostEvent) -> Result<(), Error> {
         let Some(mut pipelines) = self.pipelines.take() else { return Ok(()) };
-        let done = self.tell(&mut pipelines, told);
+        let done = self.step_pipelines(&mut pipelines, event);
         self.pipelines = Some(pipelines);
         done
     }
 
-    fn tell(&mut self, pipelines: &mut Pipelines<'a>, told: Told) -> Result<(), Error> {
-        let told = pipelines.told(self.now, told).map_err(|violation| self.violated(violation))?;
-        let Some((slot, ended)) = told else { return Ok(()) };
+    fn step_pipelines(&mut self, pipelines: &mut Pipelines<'a>, event: HostEvent) -> Result<(), Error> {
+        let stepped = pipelines.step(self.now, event).map_err(|violation| self.violated(violation))?;
+        let Some((slot, ended)) = stepped else { return Ok(()) };
         if let Some(span) = ended {
             self.watch.stage(span);
         }
@@ -62,10 +62,10 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         let id = self.id(self.sequence);
         let Some((model, request)) = pipelines.ask(self.now, slot, asked, id) else { return Ok(()) };
         self.sequence += 1;
-        if self.tally.arrived(model as usize, self.now, Asker::Stage) {
+        if self.tally.arrived(model as usize, self.now, RequestOrigin::Stage) {
             self.stuck_after = self.stuck_after.max(request.deadline + DECIDED_AFTER_MAX);
         }
-        if let Some(oldest) = self.referee.arrived(self.now, model, &request, Asker::Stage) {
+        if let Some(oldest) = self.referee.arrived(self.now, model, &request, RequestOrigin::Stage) {
             return Err(self.too_many_open(id, &oldest));
         }
         self.watch.queued(self.now, model);

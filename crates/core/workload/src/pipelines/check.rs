@@ -3,7 +3,7 @@
 use std::iter::repeat_n;
 use std::sync::Arc;
 
-use symphony_pipeline::{EdgeSpec, EdgeWords, Pipeline, PipelineSpec, Refused, Stage};
+use symphony_pipeline::{EdgeKeys, EdgeSpec, Pipeline, PipelineSpec, Refused, Stage};
 use symphony_types::{LatencyProfile, Nanos, RequestValue, SLO_MAX};
 
 use super::fan_out::FanOut;
@@ -140,7 +140,7 @@ impl Check<'_> {
     }
 
     fn edge(&self, key: &str, text: &EdgeText) -> Result<EdgeSpec, ScenarioError> {
-        let words = EdgeWords {
+        let keys = EdgeKeys {
             from: &text.from,
             to: &text.to,
             gamma: text.gamma,
@@ -148,7 +148,7 @@ impl Check<'_> {
             condition: text.condition.as_deref(),
             most: text.most,
         };
-        match words.checked() {
+        match keys.checked() {
             Ok(edge) => Ok(edge),
             Err(Refused { key: below, expected, got }) => self.refuse(format!("{key}.{below}"), &expected, got),
         }

@@ -1,6 +1,6 @@
 //! The syntax of `[[pipeline]]`: stages and edges as in a pipeline file, and what only a simulation needs. The keys
 //! stand here once more, since a struct that takes in another one's keys cannot refuse unknown ones; what the words of
-//! an edge mean is said once, by [`EdgeWords`](symphony_pipeline::EdgeWords).
+//! an edge mean is said once, by [`EdgeKeys`](symphony_pipeline::EdgeKeys).
 
 use serde::Deserialize;
 

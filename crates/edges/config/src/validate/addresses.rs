@@ -80,7 +80,7 @@ impl Check {
             let port = one.address.port();
             if port == 0 {
                 if one.dialled && (one.key.starts_with("cluster.") || one.key.starts_with("federation.")) {
-                    self.say(&one.key, "port 0 is chosen at start, so nobody could dial it; give a fixed port");
+                    self.say(&one.key, "port 0 is chosen at start, so no process could dial it; give a fixed port");
                 }
                 continue;
             }
@@ -110,8 +110,8 @@ impl Check {
                 self.say(
                     &key,
                     format!(
-                        "{address} is not a loopback address, and with security.insecure_dev whoever reaches it \
-                         commands the cluster; use loopback, or certificates (`symphony certs`)"
+                        "{address} is not a loopback address, and with security.insecure_dev anything that reaches \
+                         it commands the cluster; use loopback, or certificates (`symphony certs`)"
                     ),
                 );
             }

@@ -86,10 +86,10 @@ impl Check {
                 self.say("backend.pace_file", "only executor = \"emulated\" reads it; remove one of them");
             }
             (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.noise != 0.0 => {
-                self.say("backend.noise", "only executor = \"emulated\" heeds it; remove one of them");
+                self.say("backend.noise", "only executor = \"emulated\" uses it; remove one of them");
             }
             (ExecutorKind::OrtCpu | ExecutorKind::CudaGemm, _) if backend.emulated_load_mb_per_s > 0 => {
-                self.say("backend.emulated_load_mb_per_s", "only executor = \"emulated\" heeds it; remove one of them");
+                self.say("backend.emulated_load_mb_per_s", "only executor = \"emulated\" uses it; remove one of them");
             }
             (ExecutorKind::OrtCpu, _) if backend.model_dir.as_os_str().is_empty() => {
                 self.say("backend.model_dir", "no directory is given, but executor = \"ort-cpu\" loads models from it");

@@ -29,7 +29,7 @@ impl Check {
         if replicas == 0 {
             self.say(
                 "cluster.scheduler",
-                format!("no scheduler replica is given, so a {role} has nobody to talk to; add [[cluster.scheduler]]"),
+                format!("no scheduler replica is given, so a {role} has no cluster to join; add [[cluster.scheduler]]"),
             );
         } else if !limits::REPLICAS.contains(&replicas) && !is_passed {
             let advice = if is_even {

@@ -29,7 +29,7 @@ impl Check {
         }
     }
 
-    /// Who may call the public ports. That everybody may has to be said.
+    /// Who may call the public ports. To open them to every caller has to be stated explicitly.
     pub(super) fn access(&mut self, config: &NodeConfig, frontend: &FrontendConfig) {
         let tls = &frontend.tls;
         match (&tls.cert, &tls.key) {

@@ -31,7 +31,7 @@ impl Check {
             self.say("frames.rdma_device", format!("`{device}` is only used with transport = \"rdma\""));
         }
         if frames.spin_us > 0 && !frames.shares() {
-            self.say("frames.spin_us", "nobody reads shared memory with transport = \"tcp\"; leave it out");
+            self.say("frames.spin_us", "shared memory is not used with transport = \"tcp\"; leave it out");
         }
     }
 

@@ -30,7 +30,7 @@ use crate::log::sled::SledEngine;
 use crate::log::store::LogStore;
 use crate::log::witness::Witness;
 use crate::raft_state_machine::Machine;
-use crate::snapshot::shelf::Shelf;
+use crate::snapshot::snapshot_store::SnapshotStore;
 use crate::state_machine::StateMachine;
 
 const LOG_DIR: &str = "log";
@@ -40,7 +40,7 @@ pub(crate) const SNAPSHOT_DIR: &str = "snapshots";
 pub(crate) struct Parts<'a> {
     pub(crate) ballast_bytes: usize,
     pub(crate) engine: &'a dyn Fn(&Path) -> io::Result<Arc<dyn LogEngine>>,
-    pub(crate) shelf: &'a dyn Fn(PathBuf) -> io::Result<Shelf>,
+    pub(crate) snapshots: &'a dyn Fn(PathBuf) -> io::Result<SnapshotStore>,
 }
 
 /// Opens everything on disk, and restores `state` from the newest snapshot.
@@ -57,7 +57,7 @@ pub(crate) fn open_unchecked(
     let parts = Parts {
         ballast_bytes: BALLAST_BYTES,
         engine: &|dir| open_engine(config.engine, dir),
-        shelf: &|dir| Shelf::open(dir, config.cluster.clone()),
+        snapshots: &|dir| SnapshotStore::open(dir, config.cluster.clone()),
     };
     open_with(config, state, &parts)
 }
@@ -108,8 +108,8 @@ pub(crate) fn open_with(
         }
         RecoveryError::Damaged { place: what, reason } => StartError::Damaged { place: place.clone(), what, reason },
     })?;
-    let shelf = (parts.shelf)(dir.join(SNAPSHOT_DIR)).map_err(storage)?;
-    let machine = Machine::open(state, Arc::new(shelf), config.on_disk_error).map_err(storage)?;
+    let snapshots = (parts.snapshots)(dir.join(SNAPSHOT_DIR)).map_err(storage)?;
+    let machine = Machine::open(state, Arc::new(snapshots), config.on_disk_error).map_err(storage)?;
     // The log must reach back to the state, or entries between them are lost.
     let purged = log.known().purged.map(|at| at.index);
     let applied = machine.applied().map(|at| at.index);

@@ -19,11 +19,11 @@ pub(super) enum Order {
     },
 }
 
-/// Looks per limit while a write waits or a stall lasts: an event is noticed at most a twelfth of the limit late.
-const LOOKS_PER_LIMIT: u32 = 12;
+/// Checks per limit while a write waits or a stall lasts: an event is noticed at most a twelfth of the limit late.
+const CHECKS_PER_LIMIT: u32 = 12;
 
-/// The longest pause is the limit divided by this. A write records when it began: one that begins just after a look is
-/// seen by the next one, and looked at again exactly when it becomes a stall.
+/// The longest pause is the limit divided by this. A write records when it began: one that begins just after a check is
+/// seen by the next one, and checked again exactly when it becomes a stall.
 const LONGEST_PAUSE_PART: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,9 +47,9 @@ impl StallDecision {
         Self { limit, patience, phase: Phase::Well }
     }
 
-    /// The pause after a look at `now` that found a write waiting since then.
+    /// The pause after a check at `now` that found a write waiting since then.
     pub(super) fn pause(&self, now: Instant, busy_since: Option<Instant>) -> Duration {
-        let (shortest, longest) = (self.limit / LOOKS_PER_LIMIT, self.limit / LONGEST_PAUSE_PART);
+        let (shortest, longest) = (self.limit / CHECKS_PER_LIMIT, self.limit / LONGEST_PAUSE_PART);
         match (self.phase, busy_since) {
             (Phase::Well, None) => longest,
             (Phase::Well, Some(since)) => (since + self.limit).saturating_duration_since(now).clamp(shortest, longest),
@@ -108,18 +108,18 @@ mod tests {
     fn a_write_that_hangs_is_found_as_soon_as_it_is_a_stall_whenever_it_began_and_an_idle_disk_is_seldom_looked_at() {
         let start = Instant::now();
         for begun in 150..450 {
-            let (mut decision, mut now, mut looks) = (StallDecision::new(ms(300), ms(60)), start, 0);
+            let (mut decision, mut now, mut checks) = (StallDecision::new(ms(300), ms(60)), start, 0);
             let begun = start + ms(begun);
             let found = loop {
                 let busy_since = (now >= begun).then_some(begun);
                 if let Some(order) = decision.step(now, busy_since) {
                     break order;
                 }
-                looks += 1;
+                checks += 1;
                 now += decision.pause(now, busy_since);
             };
             let Order::HandOver { waited } = found else { panic!("{found:?}") };
-            assert!(waited <= ms(300 + 300 / 12) && looks <= 6, "{waited:?}, {looks} looks");
+            assert!(waited <= ms(300 + 300 / 12) && checks <= 6, "{waited:?}, {checks} checks");
         }
     }
 

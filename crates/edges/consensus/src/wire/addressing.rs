@@ -1,4 +1,4 @@
-//! Who sends a message, to whom.
+//! Sender and receiver of a message.
 
 use super::pb;
 use crate::limits::WIRE_FORMAT;

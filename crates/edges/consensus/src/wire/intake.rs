@@ -46,11 +46,11 @@ pub(super) fn meant_for(me: &Addressing, envelope: Option<pb::RaftEnvelope>) -> 
 /// The vote that makes `from` leader.
 pub(super) fn leaders_vote(from: u64, vote: Option<pb::RaftVote>) -> Result<Ballot, Status> {
     let vote = codec::ballot_of(vote, true).map_err(refuse)?;
-    speaks_for_itself(from, vote)
+    check_own_vote(from, vote)
 }
 
 /// A node requests and leads under its own id only.
-fn speaks_for_itself(from: u64, vote: Ballot) -> Result<Ballot, Status> {
+fn check_own_vote(from: u64, vote: Ballot) -> Result<Ballot, Status> {
     if vote.node == from {
         Ok(vote)
     } else {
@@ -74,7 +74,7 @@ pub(super) fn append(vote: Ballot, request: pb::RaftAppendRequest) -> Result<App
 /// A candidate's request.
 pub(super) fn vote(from: u64, request: &pb::RaftVoteRequest) -> Result<VoteRequest<TypeConfig>, Status> {
     let vote = codec::ballot_of(request.vote, false).map_err(refuse)?;
-    let vote = speaks_for_itself(from, vote)?;
+    let vote = check_own_vote(from, vote)?;
     let last_log = request.last_log.map(|id| Position::from(id).into());
     let mut rpc = VoteRequest::new(vote.into(), last_log);
     rpc.leadership_transfer = request.leadership_transfer;

@@ -18,7 +18,7 @@ use super::numbers::Received;
 use super::pb;
 use crate::leadership::Leadership;
 use crate::limits::APPENDS_UNANSWERED_MAX;
-use crate::pacing::Heard;
+use crate::pacing::LastHeard;
 use crate::participation::Participation;
 use crate::raft_state_machine::Machine;
 use crate::raft_types::{self, TypeConfig};
@@ -31,7 +31,7 @@ pub struct RaftService {
     raft: Raft<TypeConfig, Machine>,
     participation: Arc<Participation>,
     received: Arc<Received>,
-    heard: Arc<Heard>,
+    heard: Arc<LastHeard>,
     removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
     /// Closes when the replica stops.
     leadership: watch::Receiver<Leadership>,
@@ -53,7 +53,7 @@ impl RaftService {
         raft: Raft<TypeConfig, Machine>,
         participation: Arc<Participation>,
         received: Arc<Received>,
-        heard: Arc<Heard>,
+        heard: Arc<LastHeard>,
         removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
         leadership: watch::Receiver<Leadership>,
     ) -> Self {

@@ -166,8 +166,8 @@ impl<P: Program> Device for CudaDevice<P> {
         for index in 0..self.inputs.len() {
             let to = self.program.input(slot, index);
             let from = &self.slots[slot].inputs.as_slice()[self.inputs.range(index, extent.filled)];
-            // SAFETY: `to` is as long (`Program`), and neither memory is used by anybody else or freed before the event
-            // that the overlap records next (rule 1).
+            // SAFETY: `to` is as long (`Program`), and neither memory is used otherwise or freed before the event that
+            // the overlap records next (rule 1).
             unsafe { result::memcpy_htod_async(to, from, self.cuda.lane(Lane::In).cu_stream()) }
                 .map_err(device_error)?;
         }

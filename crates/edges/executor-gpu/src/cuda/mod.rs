@@ -1,9 +1,9 @@
 //! NVIDIA GPUs. All unsafe code of this crate is in this folder; it rests on these rules:
 //!
-//! 1. Memory that a lane may still use is neither freed nor used by anybody else. Who uses what when is decided by
+//! 1. Memory that a lane may still use is neither freed nor used otherwise. Which lane uses what when is decided by
 //!    [`crate::overlap::Overlap`] and watched by invariant D1; a device that is dropped settles first.
-//! 2. Addresses that go to the driver or to ONNX Runtime are those of memory that is at least as long as what is said
-//!    with them, and is in the same object.
+//! 2. Addresses that go to the driver or to ONNX Runtime are those of memory that is at least as long as the length
+//!    passed with them, and is in the same object.
 //! 3. Nothing of CUDA is called before [`Cuda::open`] has found the driver: the crate `cudarc` panics without it.
 
 #![allow(unsafe_code)]

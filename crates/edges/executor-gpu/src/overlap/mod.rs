@@ -86,7 +86,7 @@ pub enum Command {
 
 /// A request of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum HostRequest {
     /// Begin the next batch: its inputs may be copied.
     Stage,
     /// Compute the oldest staged batch.
@@ -144,11 +144,11 @@ impl Overlap {
     ///
     /// # Errors
     /// If another request has to come first.
-    pub fn step(&mut self, wish: Wish, commands: &mut Vec<Command>) -> Result<usize, NotNow> {
-        match wish {
-            Wish::Stage => self.stage(commands),
-            Wish::Launch => self.launch(commands),
-            Wish::Finish => self.finish(commands),
+    pub fn step(&mut self, request: HostRequest, commands: &mut Vec<Command>) -> Result<usize, NotNow> {
+        match request {
+            HostRequest::Stage => self.stage(commands),
+            HostRequest::Launch => self.launch(commands),
+            HostRequest::Finish => self.finish(commands),
         }
     }
 
@@ -210,9 +210,9 @@ const fn slot(batch: u64) -> usize {
 mod tests {
     use super::*;
 
-    fn commands(overlap: &mut Overlap, wish: Wish) -> Vec<Command> {
+    fn commands(overlap: &mut Overlap, request: HostRequest) -> Vec<Command> {
         let mut commands = Vec::new();
-        overlap.step(wish, &mut commands).unwrap();
+        overlap.step(request, &mut commands).unwrap();
         commands
     }
 
@@ -223,26 +223,29 @@ mod tests {
     #[test]
     fn the_next_batch_travels_while_this_one_is_computed() {
         let mut overlap = Overlap::default();
-        let first = commands(&mut overlap, Wish::Stage);
+        let first = commands(&mut overlap, HostRequest::Stage);
         assert_eq!(
             first,
             [Command::Fill(0), Command::CopyIn(0), Command::Record(Lane::In, event(Mark::Arrived, 0))],
             "nothing was here before"
         );
-        let launched = commands(&mut overlap, Wish::Launch);
+        let launched = commands(&mut overlap, HostRequest::Launch);
         assert_eq!(launched[0], Command::Wait(Lane::Compute, event(Mark::Arrived, 0)));
         // Nothing of the second batch waits for anything of the first.
-        let second = commands(&mut overlap, Wish::Stage);
+        let second = commands(&mut overlap, HostRequest::Stage);
         assert_eq!(second, [Command::Fill(1), Command::CopyIn(1), Command::Record(Lane::In, event(Mark::Arrived, 1))]);
         // The third one takes the buffers of the first.
-        commands(&mut overlap, Wish::Launch);
-        let third = commands(&mut overlap, Wish::Stage);
+        commands(&mut overlap, HostRequest::Launch);
+        let third = commands(&mut overlap, HostRequest::Stage);
         assert_eq!(
             third[..2],
             [Command::HostWait(event(Mark::Arrived, 0)), Command::Wait(Lane::In, event(Mark::Computed, 0))]
         );
         assert_eq!(overlap.ends_next(), Some(0));
-        assert_eq!(commands(&mut overlap, Wish::Finish), [Command::HostWait(event(Mark::Left, 0)), Command::Drain(0)]);
+        assert_eq!(
+            commands(&mut overlap, HostRequest::Finish),
+            [Command::HostWait(event(Mark::Left, 0)), Command::Drain(0)]
+        );
         assert_eq!((overlap.waiting(), overlap.running(), overlap.ends_next()), (1, 1, Some(1)));
     }
 
@@ -250,17 +253,17 @@ mod tests {
     fn what_has_no_buffers_waits_and_changes_nothing() {
         let mut overlap = Overlap::default();
         let mut none = Vec::new();
-        assert_eq!(overlap.step(Wish::Launch, &mut none), Err(NotNow::NothingStaged));
-        assert_eq!(overlap.step(Wish::Finish, &mut none), Err(NotNow::NothingLaunched));
+        assert_eq!(overlap.step(HostRequest::Launch, &mut none), Err(NotNow::NothingStaged));
+        assert_eq!(overlap.step(HostRequest::Finish, &mut none), Err(NotNow::NothingLaunched));
         for _ in 0..SLOTS {
-            commands(&mut overlap, Wish::Stage);
+            commands(&mut overlap, HostRequest::Stage);
         }
-        assert_eq!(overlap.step(Wish::Stage, &mut none), Err(NotNow::NoRoom));
+        assert_eq!(overlap.step(HostRequest::Stage, &mut none), Err(NotNow::NoRoom));
         for _ in 0..SLOTS {
-            commands(&mut overlap, Wish::Launch);
+            commands(&mut overlap, HostRequest::Launch);
         }
-        commands(&mut overlap, Wish::Stage);
-        assert_eq!(overlap.step(Wish::Launch, &mut none), Err(NotNow::OutputsTaken));
+        commands(&mut overlap, HostRequest::Stage);
+        assert_eq!(overlap.step(HostRequest::Launch, &mut none), Err(NotNow::OutputsTaken));
         assert_eq!(none, []);
     }
 }

@@ -91,7 +91,7 @@ impl OrderCheck {
     fn wait(&mut self, actor: usize, event: Event) -> Result<(), (Invariant, String)> {
         self.acts(actor);
         let Some(then) = self.events[event.mark as usize][event.slot] else {
-            return Err((Invariant::D1, format!("{event:?} is waited for, and nobody recorded it")));
+            return Err((Invariant::D1, format!("{event:?} is waited for, and was never recorded")));
         };
         learn(&mut self.actors[actor], &then);
         Ok(())
@@ -157,18 +157,18 @@ const _: () = assert!(Lane::ALL.len() == HOST && Mark::Left as usize + 1 == MARK
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Overlap, Wish};
+    use super::super::{HostRequest, Overlap};
     use super::*;
 
     /// The commands of a busy period: as many requests as have room, in this order, and then all batches are finished.
-    fn commands(wishes: &[Wish]) -> Vec<Command> {
+    fn commands(requests: &[HostRequest]) -> Vec<Command> {
         let (mut overlap, mut commands) = (Overlap::default(), Vec::new());
-        for &wish in wishes {
-            let _ = overlap.step(wish, &mut commands);
+        for &request in requests {
+            let _ = overlap.step(request, &mut commands);
         }
         while overlap.waiting() + overlap.running() > 0 {
-            if overlap.step(Wish::Launch, &mut commands).is_err() {
-                overlap.step(Wish::Finish, &mut commands).unwrap();
+            if overlap.step(HostRequest::Launch, &mut commands).is_err() {
+                overlap.step(HostRequest::Finish, &mut commands).unwrap();
             }
         }
         commands
@@ -180,8 +180,8 @@ mod tests {
     }
 
     /// As deep as the slots permit: every buffer is reused while the previous batch may still run.
-    const BUSY: [Wish; 10] = {
-        use Wish::{Finish, Launch, Stage};
+    const BUSY: [HostRequest; 10] = {
+        use HostRequest::{Finish, Launch, Stage};
         [Stage, Launch, Stage, Launch, Stage, Finish, Launch, Stage, Finish, Launch]
     };
 
@@ -228,7 +228,7 @@ mod tests {
         let mut crossed = whole.clone();
         let at = find(|c| matches!(c, Command::Wait(Lane::Compute, _)));
         crossed[at] = Command::Wait(Lane::Compute, Event { mark: Mark::Arrived, slot: 1 });
-        assert!(broken(&crossed).unwrap().1.contains("nobody recorded it"));
+        assert!(broken(&crossed).unwrap().1.contains("was never recorded"));
 
         // A batch is answered with another batch's outputs.
         let mut swapped = whole;
@@ -242,10 +242,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_order_of_wishes_breaks_anything(
-            wishes in prop::collection::vec(prop::sample::select(vec![Wish::Stage, Wish::Launch, Wish::Finish]), 0..80)
+        fn no_order_of_requests_breaks_an_invariant(
+            requests in prop::collection::vec(
+                prop::sample::select(vec![HostRequest::Stage, HostRequest::Launch, HostRequest::Finish]),
+                0..80,
+            )
         ) {
-            prop_assert_eq!(broken(&commands(&wishes)), None);
+            prop_assert_eq!(broken(&commands(&requests)), None);
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use symphony_telemetry::violated;
 
-use super::{Command, Device, DeviceError, Event, Extent, Mark, NotNow, OrderCheck, Overlap, SLOTS, Spans, Wish};
+use super::{
+    Command, Device, DeviceError, Event, Extent, HostRequest, Mark, NotNow, OrderCheck, Overlap, SLOTS, Spans,
+};
 
 /// The most batches whose spans are kept.
 const SPANS_MAX: usize = 4096;
@@ -74,7 +76,7 @@ impl<D: Device> Pipeline<D> {
     /// If there is no room, or the device refuses. Batches that were staged or launched before are still there.
     pub fn stage(&mut self, extent: Extent, inputs: &[&[u8]]) -> Result<(), Trouble> {
         let before = (self.overlap, self.check.clone());
-        let staged = self.follow(Wish::Stage, Some(extent), inputs, &mut Vec::new());
+        let staged = self.follow(HostRequest::Stage, Some(extent), inputs, &mut Vec::new());
         if matches!(staged, Err(Trouble::Device(_))) {
             // The batch is dropped. Earlier batches go on; its enqueued part ends first.
             self.device.settle();
@@ -88,7 +90,7 @@ impl<D: Device> Pipeline<D> {
     /// # Errors
     /// If none is staged, too many run, or the device refuses: then all staged and launched batches are lost.
     pub fn launch(&mut self) -> Result<(), Trouble> {
-        self.follow(Wish::Launch, None, &[], &mut Vec::new())
+        self.follow(HostRequest::Launch, None, &[], &mut Vec::new())
     }
 
     /// Whether the oldest launched batch has ended; true if none was launched.
@@ -111,7 +113,7 @@ impl<D: Device> Pipeline<D> {
     /// # Errors
     /// If none was launched, or it has failed: then all staged and launched batches are lost.
     pub fn finish(&mut self, outputs: &mut Vec<Vec<u8>>) -> Result<(), Trouble> {
-        self.follow(Wish::Finish, None, &[], outputs)
+        self.follow(HostRequest::Finish, None, &[], outputs)
     }
 
     /// Keeps the spans of batches from now on, and counts from now.
@@ -130,22 +132,22 @@ impl<D: Device> Pipeline<D> {
 
     fn follow(
         &mut self,
-        wish: Wish,
+        request: HostRequest,
         extent: Option<Extent>,
         inputs: &[&[u8]],
         outputs: &mut Vec<Vec<u8>>,
     ) -> Result<(), Trouble> {
         let mut commands = std::mem::take(&mut self.commands);
         commands.clear();
-        let decided = self.overlap.step(wish, &mut commands);
+        let decided = self.overlap.step(request, &mut commands);
         let followed = decided.map_err(Trouble::from).and_then(|slot| {
-            match (wish, extent) {
-                (Wish::Stage, Some(extent)) => self.staged[slot] = extent,
-                (Wish::Launch, _) => self.launched[slot] = self.staged[slot],
+            match (request, extent) {
+                (HostRequest::Stage, Some(extent)) => self.staged[slot] = extent,
+                (HostRequest::Launch, _) => self.launched[slot] = self.staged[slot],
                 _ => {}
             }
             let done = commands.iter().try_for_each(|&command| self.perform(command, inputs, outputs));
-            if done.is_err() && wish != Wish::Stage {
+            if done.is_err() && request != HostRequest::Stage {
                 self.abandon();
             }
             Ok(done?)
@@ -215,22 +217,25 @@ mod tests {
         #[test]
         fn every_batch_is_answered_with_its_own_inputs(
             seed in any::<u64>(),
-            wishes in prop::collection::vec((prop::sample::select(vec![Wish::Stage, Wish::Launch, Wish::Finish]), 1..9_u32), 0..120)
+            requests in prop::collection::vec(
+                (prop::sample::select(vec![HostRequest::Stage, HostRequest::Launch, HostRequest::Finish]), 1..9_u32),
+                0..120,
+            )
         ) {
             let mut pipeline = pipeline(seed, Vec::new());
             let (mut staged, mut waiting) = (0, std::collections::VecDeque::new());
             let mut outputs = Vec::new();
-            for (wish, items) in wishes {
-                match wish {
-                    Wish::Stage => if pipeline.waiting() < SLOTS {
+            for (request, items) in requests {
+                match request {
+                    HostRequest::Stage => if pipeline.waiting() < SLOTS {
                         pipeline.stage(extent(items), &[&input(staged, items)]).unwrap();
                         waiting.push_back((staged, items));
                         staged += 1;
                     },
-                    Wish::Launch => if pipeline.waiting() > 0 && pipeline.running() < SLOTS {
+                    HostRequest::Launch => if pipeline.waiting() > 0 && pipeline.running() < SLOTS {
                         pipeline.launch().unwrap();
                     },
-                    Wish::Finish => if pipeline.running() > 0 {
+                    HostRequest::Finish => if pipeline.running() > 0 {
                         let _ = pipeline.is_done().unwrap();
                         pipeline.finish(&mut outputs).unwrap();
                         let (batch, items) = waiting.pop_front().unwrap();

@@ -49,7 +49,7 @@ impl FamilyFile {
     /// If the model cannot be read.
     pub fn cuts(&self) -> Result<Vec<CutDigest>, FamilyError> {
         let model = read(&self.name, &self.bytes)?;
-        Ok(CutDigest::told(model.cuts().iter().map(|cut| CutDigest::of(cut.hash.as_bytes()))))
+        Ok(CutDigest::reported(model.cuts().iter().map(|cut| CutDigest::of(cut.hash.as_bytes()))))
     }
 
     /// Compares the model with its parts as [`FamilyExecutor::form`] does; nothing of it stays. A batch that takes

@@ -16,40 +16,40 @@ use super::peer_waker::{PeerWaker, Side};
 
 /// Shared by both directions of a pair.
 #[derive(Debug)]
-pub(super) struct Road {
+pub(super) struct RingPair {
     waker: PeerWaker,
     /// The peer is gone, or no longer trusted.
     gone: AtomicBool,
     /// How often this process woke peers.
-    rung: Arc<AtomicU64>,
+    wake_ups: Arc<AtomicU64>,
     _place: OwnedSemaphorePermit,
 }
 
-impl Road {
-    pub(super) fn new(socket: Arc<UnixStream>, rung: Arc<AtomicU64>, place: OwnedSemaphorePermit) -> Self {
-        Self { waker: PeerWaker::new(socket), gone: AtomicBool::new(false), rung, _place: place }
+impl RingPair {
+    pub(super) fn new(socket: Arc<UnixStream>, wake_ups: Arc<AtomicU64>, place: OwnedSemaphorePermit) -> Self {
+        Self { waker: PeerWaker::new(socket), gone: AtomicBool::new(false), wake_ups, _place: place }
     }
 
-    fn ring(&self, sleeps: bool) {
+    fn wake_if(&self, sleeps: bool) {
         if sleeps {
-            self.rung.fetch_add(1, Ordering::Relaxed);
+            self.wake_ups.fetch_add(1, Ordering::Relaxed);
             if self.waker.wake().is_err() {
                 self.gone.store(true, Ordering::Relaxed);
             }
         }
     }
 
-    fn poll_rung(&self, cx: &Context<'_>, side: Side, heard: &mut u64) -> Poll<()> {
-        self.waker.poll_rung(cx, side, heard).map(|rung| self.note_failed_wake(rung))
+    fn poll_woken(&self, cx: &Context<'_>, side: Side, seen: &mut u64) -> Poll<()> {
+        self.waker.poll_woken(cx, side, seen).map(|woken| self.note_failure(woken))
     }
 
     /// Sends an owed wake-up.
     fn poll_owed(&self, cx: &Context<'_>, side: Side) -> Poll<()> {
-        self.waker.poll_owed(cx, side).map(|rung| self.note_failed_wake(rung))
+        self.waker.poll_owed(cx, side).map(|sent| self.note_failure(sent))
     }
 
-    fn note_failed_wake(&self, rung: io::Result<()>) {
-        if let Err(error) = rung {
+    fn note_failure(&self, result: io::Result<()>) {
+        if let Err(error) = result {
             self.gone.store(true, Ordering::Relaxed);
             tracing::debug!(%error, "the other end of a ring is gone");
         }
@@ -62,19 +62,20 @@ impl Road {
 
 pub(super) fn ring_streams(
     (sender, receiver): (RingSender, RingReceiver),
-    road: Arc<Road>,
+    pair: Arc<RingPair>,
     spin: Duration,
 ) -> (RingReader, RingWriter) {
-    let reader = RingReader { receiver, road: Arc::clone(&road), heard: 0, spin, spins_until: None };
-    (reader, RingWriter { sender, road, heard: 0, ended: false })
+    let reader = RingReader { receiver, pair: Arc::clone(&pair), seen: 0, spin, spins_until: None };
+    (reader, RingWriter { sender, pair, seen: 0, ended: false })
 }
 
 /// Reads what the peer writes. It ends after the last bytes when the peer has finished or is gone.
 #[derive(Debug)]
 pub struct RingReader {
     receiver: RingReceiver,
-    road: Arc<Road>,
-    heard: u64,
+    pair: Arc<RingPair>,
+    /// This direction's count of wake-ups.
+    seen: u64,
     spin: Duration,
     /// It polls until then.
     spins_until: Option<Instant>,
@@ -100,16 +101,16 @@ impl AsyncRead for RingReader {
         let this = self.get_mut();
         loop {
             // Read before the ring is checked: a peer that is gone writes nothing more.
-            let gone = this.road.is_gone();
-            match this.receiver.available().map_err(lie)? {
+            let gone = this.pair.is_gone();
+            match this.receiver.available().map_err(invalid_data)? {
                 Available::End => return Poll::Ready(Ok(())),
                 Available::Bytes(0) if gone => return Poll::Ready(Ok(())),
                 Available::Bytes(0) => {}
                 Available::Bytes(count) => {
                     this.spins_until = None;
                     let into = buf.initialize_unfilled_to(count.min(buf.remaining()));
-                    let moved = this.receiver.receive(into).map_err(lie)?;
-                    this.road.ring(moved.ring);
+                    let moved = this.receiver.receive(into).map_err(invalid_data)?;
+                    this.pair.wake_if(moved.wake);
                     buf.advance(moved.bytes);
                     return Poll::Ready(Ok(()));
                 }
@@ -117,11 +118,11 @@ impl AsyncRead for RingReader {
             if this.spins(cx) {
                 return Poll::Pending;
             }
-            if this.receiver.sleeps().map_err(lie)? {
+            if this.receiver.sleeps().map_err(invalid_data)? {
                 // For freed room: an owed wake-up is sent when the socket accepts it, while this side waits.
-                let _ = this.road.poll_owed(cx, Side::Reader);
-                ready!(this.road.poll_rung(cx, Side::Reader, &mut this.heard));
-                this.receiver.heard();
+                let _ = this.pair.poll_owed(cx, Side::Reader);
+                ready!(this.pair.poll_woken(cx, Side::Reader, &mut this.seen));
+                this.receiver.woken();
             }
         }
     }
@@ -131,8 +132,9 @@ impl AsyncRead for RingReader {
 #[derive(Debug)]
 pub struct RingWriter {
     sender: RingSender,
-    road: Arc<Road>,
-    heard: u64,
+    pair: Arc<RingPair>,
+    /// This direction's count of wake-ups.
+    seen: u64,
     ended: bool,
 }
 
@@ -140,25 +142,25 @@ impl AsyncWrite for RingWriter {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         loop {
-            if this.ended || this.road.is_gone() {
+            if this.ended || this.pair.is_gone() {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            let moved = this.sender.send(bytes).map_err(lie)?;
-            this.road.ring(moved.ring);
+            let moved = this.sender.send(bytes).map_err(invalid_data)?;
+            this.pair.wake_if(moved.wake);
             if moved.bytes > 0 || bytes.is_empty() {
                 return Poll::Ready(Ok(moved.bytes));
             }
-            if this.sender.sleeps().map_err(lie)? {
-                let _ = this.road.poll_owed(cx, Side::Writer);
-                ready!(this.road.poll_rung(cx, Side::Writer, &mut this.heard));
-                this.sender.heard();
+            if this.sender.sleeps().map_err(invalid_data)? {
+                let _ = this.pair.poll_owed(cx, Side::Writer);
+                ready!(this.pair.poll_woken(cx, Side::Writer, &mut this.seen));
+                this.sender.woken();
             }
         }
     }
 
     /// The bytes are visible at once; this waits until a sleeping peer is woken.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.road.poll_owed(cx, Side::Writer).map(Ok)
+        self.pair.poll_owed(cx, Side::Writer).map(Ok)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -171,7 +173,7 @@ impl RingWriter {
     fn end(&mut self) {
         if !std::mem::replace(&mut self.ended, true) {
             let sleeps = self.sender.end();
-            self.road.ring(sleeps);
+            self.pair.wake_if(sleeps);
         }
     }
 }
@@ -183,6 +185,6 @@ impl Drop for RingWriter {
     }
 }
 
-fn lie(error: RingError) -> io::Error {
+fn invalid_data(error: RingError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }

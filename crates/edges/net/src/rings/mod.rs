@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 
 use crate::descriptor_exchange::{self, SECRET_BYTES};
-use halves::{Road, ring_streams};
+use halves::{RingPair, ring_streams};
 
 /// Bytes of one ring: a millisecond of frames at a hundred megabytes per second. Frames that do not fit wait in the
 /// writer's queue, as with a socket.
@@ -60,17 +60,17 @@ impl std::fmt::Debug for RingOffer {
 
 /// The rings of one process. A handle; the socket is closed with the last one.
 #[derive(Clone, Debug)]
-pub struct Rings(Arc<Desk>);
+pub struct Rings(Arc<Inner>);
 
 #[derive(Debug)]
-struct Desk {
+struct Inner {
     name: String,
     /// How long a reader polls an empty ring before it sleeps.
     spin: Duration,
     /// Open offers.
     offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<RingStreams>>>,
     places: Arc<Semaphore>,
-    rung: Arc<AtomicU64>,
+    wake_ups: Arc<AtomicU64>,
     accepting: AbortHandle,
 }
 
@@ -79,7 +79,7 @@ type Ends = (RingSender, RingReceiver);
 /// An offer; withdrawn when dropped.
 #[derive(Debug)]
 pub struct PendingRings {
-    desk: Arc<Desk>,
+    inner: Arc<Inner>,
     secret: [u8; SECRET_BYTES],
     comes: oneshot::Receiver<RingStreams>,
 }
@@ -94,10 +94,10 @@ impl Rings {
         RingMemory::create(RING_BYTES)?;
         let name = descriptor_exchange::fresh_name();
         let listener = descriptor_exchange::listen(&name)?;
-        Ok(Self(Arc::new_cyclic(|desk: &Weak<Desk>| {
-            let accepting = tokio::spawn(accept(desk.clone(), listener)).abort_handle();
+        Ok(Self(Arc::new_cyclic(|inner: &Weak<Inner>| {
+            let accepting = tokio::spawn(accept(inner.clone(), listener)).abort_handle();
             let (offered, places) = (Mutex::default(), Arc::new(Semaphore::new(RINGS_MAX)));
-            Desk { name, spin, offered, places, rung: Arc::default(), accepting }
+            Inner { name, spin, offered, places, wake_ups: Arc::default(), accepting }
         })))
     }
 
@@ -107,7 +107,7 @@ impl Rings {
         let secret: [u8; SECRET_BYTES] = rand::random();
         let (come, comes) = oneshot::channel();
         self.0.lock().insert(secret, come);
-        (RingOffer { name: self.0.name.clone(), secret }, PendingRings { desk: Arc::clone(&self.0), secret, comes })
+        (RingOffer { name: self.0.name.clone(), secret }, PendingRings { inner: Arc::clone(&self.0), secret, comes })
     }
 
     /// Accepts an offer.
@@ -128,12 +128,12 @@ impl Rings {
 
     /// How often this process woke sleeping peers.
     #[must_use]
-    pub fn rung(&self) -> u64 {
-        self.0.rung.load(Ordering::Relaxed)
+    pub fn wake_ups(&self) -> u64 {
+        self.0.wake_ups.load(Ordering::Relaxed)
     }
 }
 
-impl Desk {
+impl Inner {
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; SECRET_BYTES], oneshot::Sender<RingStreams>>> {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,7 +144,7 @@ impl Desk {
     }
 
     fn streams(&self, ends: Ends, socket: Arc<UnixStream>, place: OwnedSemaphorePermit) -> RingStreams {
-        ring_streams(ends, Arc::new(Road::new(socket, Arc::clone(&self.rung), place)), self.spin)
+        ring_streams(ends, Arc::new(RingPair::new(socket, Arc::clone(&self.wake_ups), place)), self.spin)
     }
 
     async fn hand_over(&self, socket: UnixStream) -> Result<(), String> {
@@ -162,13 +162,13 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for Inner {
     fn drop(&mut self) {
         self.accepting.abort();
     }
 }
 
-async fn accept(desk: Weak<Desk>, listener: UnixListener) {
+async fn accept(inner: Weak<Inner>, listener: UnixListener) {
     let handovers = Arc::new(Semaphore::new(HANDOVERS_MAX));
     while let Ok(permit) = Arc::clone(&handovers).acquire_owned().await {
         let socket = match listener.accept().await {
@@ -179,9 +179,9 @@ async fn accept(desk: Weak<Desk>, listener: UnixListener) {
                 continue;
             }
         };
-        let Some(desk) = desk.upgrade() else { return };
+        let Some(inner) = inner.upgrade() else { return };
         tokio::spawn(async move {
-            match tokio::time::timeout(HANDOVER_TIMEOUT, desk.hand_over(socket)).await {
+            match tokio::time::timeout(HANDOVER_TIMEOUT, inner.hand_over(socket)).await {
                 Ok(Ok(())) => {}
                 // Any user of the host may call, as often as it likes; so a refusal is not a warning.
                 Ok(Err(reason)) => tracing::debug!(%reason, "no rings handed over"),
@@ -201,7 +201,7 @@ impl PendingRings {
 
 impl Drop for PendingRings {
     fn drop(&mut self) {
-        self.desk.lock().remove(&self.secret);
+        self.inner.lock().remove(&self.secret);
     }
 }
 

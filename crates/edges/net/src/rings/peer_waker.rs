@@ -14,7 +14,7 @@ use tokio::net::UnixStream;
 
 /// Each direction is woken for bytes and for room, once until it reacts, and possibly once more meanwhile. A peer that
 /// sends this many at once is broken.
-const RINGS_AT_ONCE_MAX: usize = 64;
+const WAKE_UPS_AT_ONCE_MAX: usize = 64;
 
 /// The direction of this process that waits.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ pub(super) struct PeerWaker {
     /// One waker for both directions, since the socket remembers only one.
     both: Waker,
     /// How often bytes were read from the socket: either direction reads those of both.
-    heard: AtomicU64,
+    wake_ups: AtomicU64,
     /// The peer must be woken, and the socket was full.
     owed: AtomicBool,
 }
@@ -69,7 +69,7 @@ impl PeerWaker {
     pub(super) fn new(socket: Arc<UnixStream>) -> Self {
         let listeners = Arc::<Listeners>::default();
         let both = Waker::from(Arc::clone(&listeners));
-        Self { socket, both, listeners, heard: AtomicU64::new(0), owed: AtomicBool::new(false) }
+        Self { socket, both, listeners, wake_ups: AtomicU64::new(0), owed: AtomicBool::new(false) }
     }
 
     /// Wakes the peer. Asks the system and not the runtime's readiness, which may be outdated. A socket may refuse a
@@ -110,31 +110,34 @@ impl PeerWaker {
     }
 
     /// Waits for a wake-up, possibly a spurious one: the caller then calls
-    /// [`RingReceiver::heard`](symphony_shared_memory::RingReceiver::heard) and checks its condition again. `heard` is
+    /// [`RingReceiver::woken`](symphony_shared_memory::RingReceiver::woken) and checks its condition again. `seen` is
     /// this direction's count of wake-ups, 0 at first.
     ///
     /// # Errors
     /// If the peer is gone.
-    pub(super) fn poll_rung(&self, cx: &Context<'_>, side: Side, heard: &mut u64) -> Poll<io::Result<()>> {
+    pub(super) fn poll_woken(&self, cx: &Context<'_>, side: Side, seen: &mut u64) -> Poll<io::Result<()>> {
         self.listeners.set(side, cx.waker());
         // The other direction may have read this one's bytes: before this one was waiting, or it wakes this one.
-        let all = self.heard.load(Ordering::Acquire);
-        if std::mem::replace(heard, all) != all {
+        let all = self.wake_ups.load(Ordering::Acquire);
+        if std::mem::replace(seen, all) != all {
             return Poll::Ready(Ok(()));
         }
         loop {
             if self.socket.poll_read_ready(&mut Context::from_waker(&self.both))?.is_pending() {
                 return Poll::Pending;
             }
-            let mut rung = [0; RINGS_AT_ONCE_MAX];
-            match self.socket.try_read(&mut rung) {
+            let mut wake_ups = [0; WAKE_UPS_AT_ONCE_MAX];
+            match self.socket.try_read(&mut wake_ups) {
                 Ok(0) => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
-                Ok(RINGS_AT_ONCE_MAX) => {
-                    return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, "the peer rings for nothing")));
+                Ok(WAKE_UPS_AT_ONCE_MAX) => {
+                    return Poll::Ready(Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "the peer sends wake-ups without a reason",
+                    )));
                 }
                 Ok(_) => {
                     // The byte may have been for the other direction.
-                    *heard = self.heard.fetch_add(1, Ordering::AcqRel) + 1;
+                    *seen = self.wake_ups.fetch_add(1, Ordering::AcqRel) + 1;
                     self.listeners.wake_other(side);
                     return Poll::Ready(Ok(()));
                 }

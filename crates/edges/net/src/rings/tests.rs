@@ -89,12 +89,12 @@ async fn nobody_rings_who_is_not_waited_for() {
         b.write_all(b"frame").await.unwrap();
         assert_eq!(a_in.read(&mut into).await.unwrap(), 5);
     }
-    assert_eq!((dials.rung(), accepts.rung()), (0, 0), "both were busy all the time");
+    assert_eq!((dials.wake_ups(), accepts.wake_ups()), (0, 0), "both were busy all the time");
     assert!(a_in.read(&mut into).now_or_never().is_none());
     for _ in 0..1000 {
         b.write_all(b"frame").await.unwrap();
     }
-    assert_eq!(dials.rung(), 1, "once for each sleep");
+    assert_eq!(dials.wake_ups(), 1, "once for each sleep");
 }
 
 #[tokio::test]
@@ -166,20 +166,20 @@ async fn a_ring_that_the_socket_does_not_take_is_made_up_for() {
     let (theirs, socket) = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor()).await.unwrap();
     let (_reader, mut writer) = pending.streams().unwrap();
     let (_sender, mut receiver) = mine.join(theirs).unwrap();
-    let (mut into, mut unheard) = ([0; 8], [0; 4096]);
+    let (mut into, mut unhandled) = ([0; 8], [0; 4096]);
     // A faulty peer that claims to have reacted and has not: its wake-ups pile up until the socket is full.
     for _ in 0..2000 {
         assert!(receiver.sleeps().unwrap());
         writer.write_all(b"frame").await.unwrap();
-        receiver.heard();
+        receiver.woken();
         let _ = receiver.receive(&mut into).unwrap();
     }
-    assert!(writer.flush().now_or_never().is_none(), "the last ring is owed");
-    let gathered = socket.try_read(&mut unheard).unwrap();
-    assert!((1..2000).contains(&gathered), "{gathered} rings: the socket was full");
+    assert!(writer.flush().now_or_never().is_none(), "the last wake-up is owed");
+    let gathered = socket.try_read(&mut unhandled).unwrap();
+    assert!((1..2000).contains(&gathered), "{gathered} wake-ups: the socket was full");
     tokio::time::timeout(SOON, writer.flush()).await.expect("the socket takes it now").unwrap();
     socket.readable().await.unwrap();
-    assert!(socket.try_read(&mut unheard).unwrap() > 0, "it is rung");
+    assert!(socket.try_read(&mut unhandled).unwrap() > 0, "it is woken");
 }
 
 #[tokio::test]

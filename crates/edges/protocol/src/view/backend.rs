@@ -3,7 +3,7 @@
 use symphony_types::{BackendId, BootId, Duty, GpuId, Level, SubclusterId, Token};
 
 use super::ModelView;
-use super::message::{level_to_tell, level_told};
+use super::message::{level_from_message, level_to_message};
 use crate::control as pb;
 use crate::epoch_plan_view::BackendMoveView;
 
@@ -70,7 +70,7 @@ impl From<pb::Backend> for (BackendId, BackendView) {
             duty,
             drained: backend.drained,
             moving: backend.moving.map(BackendMoveView::from),
-            level: level_told(backend.level),
+            level: level_from_message(backend.level),
         };
         (BackendId::new(backend.id), view)
     }
@@ -90,7 +90,7 @@ impl From<(&BackendId, &BackendView)> for pb::Backend {
             duty: pb::Duty::from(backend.duty).into(),
             drained: backend.drained,
             moving: backend.moving.map(Into::into),
-            level: level_to_tell(backend.level),
+            level: level_to_message(backend.level),
         }
     }
 }

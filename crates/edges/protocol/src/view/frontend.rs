@@ -2,7 +2,7 @@
 
 use symphony_types::{BootId, Duty, FrontendId, Level, Nanos};
 
-use super::message::{level_to_tell, level_told};
+use super::message::{level_from_message, level_to_message};
 use crate::control as pb;
 
 /// A registered frontend: its boot, its addresses, its duty.
@@ -42,7 +42,7 @@ impl From<pb::Frontend> for (FrontendId, FrontendView) {
         let duty = frontend.duty().into();
         let pb::Frontend { id, name, boot_id, data_addr, console_addr, drained, silent_ns, leaving, level, .. } =
             frontend;
-        let (boot, silent, level) = (BootId::new(boot_id), silent_ns.map(Nanos::new), level_told(level));
+        let (boot, silent, level) = (BootId::new(boot_id), silent_ns.map(Nanos::new), level_from_message(level));
         let view = FrontendView { name, boot, data_addr, console_addr, duty, drained, leaving, silent, level };
         (FrontendId::new(id), view)
     }
@@ -60,7 +60,7 @@ impl From<(&FrontendId, &FrontendView)> for pb::Frontend {
             drained: frontend.drained,
             silent_ns: frontend.silent.map(Nanos::get),
             leaving: frontend.leaving,
-            level: level_to_tell(frontend.level),
+            level: level_to_message(frontend.level),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use symphony_types::{Level, Nanos, NodeId};
 
-use super::message::{level_to_tell, level_told};
+use super::message::{level_from_message, level_to_message};
 use crate::control as pb;
 
 /// A replica in the control group.
@@ -55,7 +55,7 @@ impl From<pb::GroupMember> for (NodeId, GroupMemberView) {
             pb::GroupRole::Learner | pb::GroupRole::Unspecified => GroupRole::Learner,
         };
         let pb::GroupMember { node, control_addr, applied_index, lag, level, silent_ns, stuck_ns, .. } = member;
-        let (level, silent, stuck) = (level_told(level), silent_ns.map(Nanos::new), stuck_ns.map(Nanos::new));
+        let (level, silent, stuck) = (level_from_message(level), silent_ns.map(Nanos::new), stuck_ns.map(Nanos::new));
         (NodeId::new(node), GroupMemberView { control_addr, role, applied_index, lag, level, silent, stuck })
     }
 }
@@ -68,7 +68,7 @@ impl From<(&NodeId, &GroupMemberView)> for pb::GroupMember {
             GroupRole::Learner => pb::GroupRole::Learner,
         };
         let GroupMemberView { applied_index, lag, silent, stuck, .. } = *member;
-        let (control_addr, level) = (member.control_addr.clone(), level_to_tell(member.level));
+        let (control_addr, level) = (member.control_addr.clone(), level_to_message(member.level));
         let (silent_ns, stuck_ns) = (silent.map(Nanos::get), stuck.map(Nanos::get));
         Self { node: id.get(), control_addr, role: role.into(), applied_index, lag, level, silent_ns, stuck_ns }
     }

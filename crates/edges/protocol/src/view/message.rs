@@ -56,7 +56,7 @@ impl TryFrom<pb::ClusterView> for View {
             cluster: view.cluster,
             applied_index: view.applied_index,
             epoch: Epoch::new(view.epoch),
-            level: Level::told(view.level),
+            level: Level::from_message(view.level),
             replica: NodeId::new(view.replica),
             control_leader: (view.control_leader != 0).then(|| NodeId::new(view.control_leader)),
             nodes: view.nodes.into_iter().map(Into::into).collect(),
@@ -101,11 +101,11 @@ impl From<&View> for pb::ClusterView {
     }
 }
 
-/// What a process has told of the newest level that it knows, which is none if it has told nothing.
-pub(super) fn level_told(number: u32) -> Option<Level> {
-    (number > 0).then(|| Level::told(number))
+/// The newest level that a process knows; none if it has not reported one.
+pub(super) fn level_from_message(number: u32) -> Option<Level> {
+    (number > 0).then(|| Level::from_message(number))
 }
 
-pub(super) fn level_to_tell(level: Option<Level>) -> u32 {
+pub(super) fn level_to_message(level: Option<Level>) -> u32 {
     level.map_or(0, |level| level.get().into())
 }

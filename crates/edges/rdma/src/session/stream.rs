@@ -82,7 +82,7 @@ impl StreamState {
         let length = SEGMENT_HEADER_BYTES + data.len();
         let buffer = &mut piece.bytes_mut()[..length];
         buffer[SEGMENT_HEADER_BYTES..].copy_from_slice(data);
-        Segment { kind, number: self.next, credits: self.flow.tell() }.write(buffer);
+        Segment { kind, number: self.next, credits: self.flow.take_owed() }.write(buffer);
         session.queue.send(piece, length)?;
         self.next += 1;
         self.sending += 1;
@@ -90,8 +90,8 @@ impl StreamState {
     }
 
     /// Sends credits, if they are due and no other segment carries them.
-    fn tell(&mut self, session: &Session) -> io::Result<()> {
-        if !self.flow.should_tell() {
+    fn send_owed_credits(&mut self, session: &Session) -> io::Result<()> {
+        if !self.flow.owes_credits() {
             return Ok(());
         }
         match self.free.pop() {
@@ -116,7 +116,7 @@ impl StreamState {
         }
         match segment.kind {
             SegmentKind::Data => {
-                self.flow.came()?;
+                self.flow.received()?;
                 self.arrived.push_back((piece, data));
             }
             SegmentKind::Credits | SegmentKind::Proof | SegmentKind::End => {
@@ -145,7 +145,7 @@ impl Session {
         stream.sending -= 1;
         stream.free.extend(piece);
         stream.writer.take().into_iter().for_each(Waker::wake);
-        let told = stream.tell(self);
+        let told = stream.send_owed_credits(self);
         drop(stream);
         if let Err(error) = told {
             self.refused(&error);
@@ -193,8 +193,8 @@ impl Session {
         }
         // The buffer is posted before the peer learns of it.
         let offered = self.queue.receive(piece).and_then(|_| {
-            stream.flow.used_up();
-            stream.tell(self)
+            stream.flow.consumed();
+            stream.send_owed_credits(self)
         });
         drop(stream);
         // The bytes were read; the next call returns the error.

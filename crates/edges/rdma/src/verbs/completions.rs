@@ -87,7 +87,7 @@ impl CompletionQueue {
         checked(unsafe { arm(self.queue.as_ptr(), 0) })
     }
 
-    /// What becomes readable when something is told.
+    /// Becomes readable when there is an event.
     pub(crate) fn channel(&self) -> BorrowedFd<'_> {
         // SAFETY: V1.
         let descriptor = unsafe { self.channel.as_ref() }.fd;
@@ -95,8 +95,8 @@ impl CompletionQueue {
         unsafe { BorrowedFd::borrow_raw(descriptor) }
     }
 
-    /// Takes what was told; waits if nothing was.
-    pub(crate) fn told(&self) -> io::Result<()> {
+    /// Takes an event; waits if there is none.
+    pub(crate) fn take_event(&self) -> io::Result<()> {
         let (mut queue, mut context) = (null_mut(), null_mut());
         uninterrupted(|| {
             // SAFETY: V1; the others are values of this frame.

@@ -15,7 +15,7 @@ mod writer;
 pub use open::{CONNECT_TIMEOUT, HELLO_WITHIN, connect_link, link_over};
 pub(crate) use open::{connect_data_link, data_link_over, link_over_streams};
 pub use receiver::LinkReceiver;
-pub use rest::Asker;
+pub use rest::EchoTrigger;
 pub(crate) use streams::{Inbound, Outbound, Streams};
 
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use super::rest::Rest;
 use super::streams::Streams;
 use super::writer::Writer;
 use super::{LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender};
-use crate::carrier_negotiation::{CarrierNegotiation, End, TURNS_MAX};
+use crate::carrier_negotiation::{CarrierNegotiation, End, WRITER_COMMANDS_MAX};
 
 /// How long a connection may take to be established.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -46,7 +46,7 @@ where
     let connection = dial(net, addr, expected).await?;
     let carriers = net.carriers();
     // An address that is led over a proxy is meant to have its frames pass there.
-    let routed = net.through(addr) != addr && !carriers.wish().expected;
+    let routed = net.through(addr) != addr && !carriers.preference().expected;
     let has_any = carriers.rings().is_some() || carriers.fabric_with(connection.peer()).is_some();
     let end = if routed || !has_any {
         End::AsksWhenTold
@@ -55,7 +55,7 @@ where
     } else {
         End::AsksInUse
     };
-    let required = carriers.wish().required;
+    let required = carriers.preference().required;
     let (sender, mut receiver) = link_of::<Out, In>(connection, end);
     if end == End::AsksFirst {
         let agreed = tokio::time::timeout(AGREED_WITHIN, receiver.leaves_tcp()).await;
@@ -100,7 +100,7 @@ where
     Out: Message + Send + 'static,
     In: Message,
 {
-    let must = connection.carriers().wish().required;
+    let must = connection.carriers().preference().required;
     link_of(connection, End::Accepted { must })
 }
 
@@ -151,14 +151,14 @@ where
     let (queue, frames) = mpsc::channel(LINK_FRAMES_MAX);
     let close = Arc::new(Notify::new());
     let (echoes, echoed) = mpsc::channel(ECHOES_MAX);
-    let (turns, carried) = mpsc::channel(TURNS_MAX);
+    let (commands, carried) = mpsc::channel(WRITER_COMMANDS_MAX);
     let rest = Arc::<Rest>::default();
     let writer = Writer {
         stream: write,
         beside: None,
         frames,
         echoes: echoed,
-        turns: carried,
+        commands: carried,
         asks_after: end.asks_after(),
         close: Arc::clone(&close),
         rest: Arc::clone(&rest),
@@ -167,6 +167,6 @@ where
         bytes: BytesMut::new(),
     };
     tokio::spawn(writer.run());
-    let carrying = CarrierNegotiation::new(end, turns, carriers, Out::NAME, info.clone());
+    let carrying = CarrierNegotiation::new(end, commands, carriers, Out::NAME, info.clone());
     (LinkSender { queue, close }, LinkReceiver::new(read, carrying, echoes, rest, level, info))
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, BufReader};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::rest::{Asker, Rest};
+use super::rest::{EchoTrigger, Rest};
 use super::{Inbound, LinkError};
 use crate::carrier_negotiation::{CarrierChange, CarrierNegotiation};
 use crate::echo::{EchoTimes, EchoWatch, Movement};
@@ -75,11 +75,11 @@ impl<M: Message> LinkReceiver<M> {
     }
 
     /// Starts asking the other end whether the link moves, while the caller [receives](Self::receive) here.
-    pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, Asker) {
+    pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, EchoTrigger) {
         let watch = EchoWatch::new(Instant::now().into_std(), times);
         let (told, movement) = watch::channel(watch.movement());
         self.watching = Some((watch, told));
-        (movement, Asker(Arc::clone(&self.rest)))
+        (movement, EchoTrigger(Arc::clone(&self.rest)))
     }
 
     /// What this process writes by.
@@ -189,8 +189,8 @@ impl<M: Message> LinkReceiver<M> {
 
     /// Handles a negotiation message, and changes over if it says so.
     fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<CarrierChange, LinkError> {
-        let word = Frame::<CarrierMessage>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
-        let carried = match self.carrying.hear(word) {
+        let message = Frame::<CarrierMessage>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
+        let carried = match self.carrying.receive(message) {
             // Anything that had come after this message would be lost.
             Ok(CarrierChange::Now(_)) if !self.stream.buffer().is_empty() => {
                 Err("something came behind the last frame")
@@ -229,7 +229,7 @@ impl<M: Message> LinkReceiver<M> {
         if let Some(number) = watch.poll_echo(Instant::now().into_std()) {
             let _ = self.echoes.try_send(Echo::Ask(number));
         }
-        tell(told, watch.movement());
+        publish(told, watch.movement());
     }
 
     fn echoed(&mut self, echo: Echo) {
@@ -240,7 +240,7 @@ impl<M: Message> LinkReceiver<M> {
                     watch.used();
                 }
                 watch.answered(Instant::now().into_std(), number);
-                tell(told, watch.movement());
+                publish(told, watch.movement());
                 self.rest.on.store(watch.rests(), Ordering::SeqCst);
                 // A message that was written meanwhile did not find the link at rest, nor did a caller that saw the
                 // answer and wants another one.
@@ -335,7 +335,7 @@ fn buffered(inbound: Box<dyn Inbound>) -> BufReader<Box<dyn Inbound>> {
     BufReader::with_capacity(READ_BUFFER_BYTES, inbound)
 }
 
-fn tell(told: &watch::Sender<Movement>, movement: Movement) {
+fn publish(told: &watch::Sender<Movement>, movement: Movement) {
     told.send_if_modified(|known| std::mem::replace(known, movement) != movement);
 }
 
@@ -371,14 +371,14 @@ mod tests {
     #[tokio::test]
     async fn a_raise_reaches_an_open_link_and_who_does_not_know_its_frames_ends_it_with_words() {
         for newest in [Level::NEWEST, Level::OLDEST] {
-            let (dials, accepts) = (ClusterLevel::default(), ClusterLevel::knowing(newest));
+            let (dials, accepts) = (ClusterLevel::default(), ClusterLevel::up_to(newest));
             let ((sender, _receiver), connection) =
                 pair_of(Net::plaintext().levelled(dials.clone()), Net::plaintext().levelled(accepts)).await;
             let (_back, mut receiver) = link_over::<ToFrontend, ToLeader>(connection);
             let message = ToLeader::Cancel { requests: vec![(1, 0)] };
             sender.send(message.clone()).unwrap();
             assert_eq!(receiver.receive().await.unwrap().message, message);
-            dials.tell(Level::NEWEST);
+            dials.update(Level::NEWEST);
             sender.send(message.clone()).unwrap();
             match receiver.receive().await {
                 Ok(frame) => {
@@ -429,11 +429,11 @@ mod tests {
     #[tokio::test]
     async fn who_is_asked_to_asks_soon_also_over_a_link_that_rests() {
         let ((_sender, mut receiver), _peer) = pair().await;
-        let (_, asker) = receiver.watch(rests_for_hours());
+        let (_, echo_trigger) = receiver.watch(rests_for_hours());
         receiver.watching.as_mut().unwrap().0.poll_echo(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
         receiver.echoed(Echo::Answer(1));
         assert!(receiver.watching.as_ref().unwrap().0.rests());
-        asker.ask_soon();
+        echo_trigger.echo_soon();
         let nothing = futures::poll!(Box::pin(receiver.receive()));
         assert!(nothing.is_pending() && !receiver.watching.as_ref().unwrap().0.rests());
     }
@@ -442,10 +442,10 @@ mod tests {
     #[tokio::test]
     async fn who_asks_at_the_moment_of_an_answer_is_heard() {
         let ((_sender, mut receiver), _peer) = pair().await;
-        let (_, asker) = receiver.watch(rests_for_hours());
+        let (_, echo_trigger) = receiver.watch(rests_for_hours());
         receiver.watching.as_mut().unwrap().0.poll_echo(Instant::now().into_std() + Duration::from_secs(1)).unwrap();
         // Not at rest yet, as in the middle of `echoed`.
-        asker.ask_soon();
+        echo_trigger.echo_soon();
         receiver.echoed(Echo::Answer(1));
         assert!(!receiver.watching.as_ref().unwrap().0.rests());
         assert!(!receiver.rest.asked.load(Ordering::SeqCst), "and not for ever");

@@ -41,11 +41,11 @@ impl Rest {
 
 /// Makes a watched link ask the other end soon whether it moves, also if it rests.
 #[derive(Clone, Debug, Default)]
-pub struct Asker(pub(super) Arc<Rest>);
+pub struct EchoTrigger(pub(super) Arc<Rest>);
 
-impl Asker {
+impl EchoTrigger {
     /// Acts as if a message had been written.
-    pub fn ask_soon(&self) {
+    pub fn echo_soon(&self) {
         self.0.ask();
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::Outbound;
 use super::rest::Rest;
-use crate::carrier_negotiation::Turn;
+use crate::carrier_negotiation::WriterCommand;
 
 /// A write gathers about this many bytes before it is sent.
 const COALESCE_BYTES: usize = 256 << 10;
@@ -24,7 +24,7 @@ pub(super) struct Writer<M> {
     pub(super) beside: Option<Box<dyn Outbound>>,
     pub(super) frames: mpsc::Receiver<(M, Vec<Bytes>)>,
     pub(super) echoes: mpsc::Receiver<Echo>,
-    pub(super) turns: mpsc::Receiver<Turn>,
+    pub(super) commands: mpsc::Receiver<WriterCommand>,
     /// Messages to write before this end asks for shared memory; none if it does not ask.
     pub(super) asks_after: Option<u64>,
     pub(super) close: Arc<Notify>,
@@ -38,7 +38,7 @@ pub(super) struct Writer<M> {
 impl<M: Message> Writer<M> {
     pub(super) async fn run(mut self) {
         loop {
-            let (mut next, mut turn) = (None, None);
+            let (mut next, mut command) = (None, None);
             tokio::select! {
                 biased;
                 first = self.frames.recv() => match first {
@@ -47,7 +47,7 @@ impl<M: Message> Writer<M> {
                 },
                 () = self.close.notified() => break,
                 Some(echo) = self.echoes.recv() => echo.encode(self.level.written(), &mut self.bytes),
-                Some(first) = self.turns.recv() => turn = Some(first),
+                Some(first) = self.commands.recv() => command = Some(first),
             };
             if next.is_some() {
                 self.rest.written();
@@ -66,9 +66,9 @@ impl<M: Message> Writer<M> {
                 echo.encode(level, &mut self.bytes);
             }
             if self.asks_after.take_if(|left| *left == 0).is_some() {
-                self.say(&CarrierMessage::Ask);
+                self.send(&CarrierMessage::Ask);
             }
-            let carrier = self.turns_of(turn);
+            let carrier = self.run_commands(command);
             if let Err(error) = self.write().await {
                 tracing::debug!(peer = %self.peer, %error, "link ended while writing");
                 return;
@@ -82,7 +82,7 @@ impl<M: Message> Writer<M> {
             }
         }
         // What the receiver wanted to send when it gave the link up.
-        let _ = self.turns_of(None);
+        let _ = self.run_commands(None);
         let _ = self.write().await;
         let _ = self.stream.shutdown().await;
         if let Some(mut beside) = self.beside {
@@ -91,12 +91,12 @@ impl<M: Message> Writer<M> {
     }
 
     /// Sends the negotiation messages. Returns another carrier if this end changes over, which it has then announced.
-    fn turns_of(&mut self, mut turn: Option<Turn>) -> Option<Box<dyn Outbound>> {
-        while let Some(now) = turn.take().or_else(|| self.turns.try_recv().ok()) {
+    fn run_commands(&mut self, mut command: Option<WriterCommand>) -> Option<Box<dyn Outbound>> {
+        while let Some(now) = command.take().or_else(|| self.commands.try_recv().ok()) {
             match now {
-                Turn::Say(word) => self.say(&word),
-                Turn::Switch(carrier) => {
-                    self.say(&CarrierMessage::Switch);
+                WriterCommand::Send(message) => self.send(&message),
+                WriterCommand::Switch(carrier) => {
+                    self.send(&CarrierMessage::Switch);
                     return Some(carrier);
                 }
             }
@@ -104,8 +104,8 @@ impl<M: Message> Writer<M> {
         None
     }
 
-    fn say(&mut self, word: &CarrierMessage) {
-        Frame::encode(word, &[], self.level.written(), &mut self.bytes).expect("such a word is small");
+    fn send(&mut self, message: &CarrierMessage) {
+        Frame::encode(message, &[], self.level.written(), &mut self.bytes).expect("such a message is small");
     }
 
     /// Writes what has gathered.

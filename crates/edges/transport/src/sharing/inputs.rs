@@ -31,7 +31,7 @@ pub struct SharedInputs {
     /// Name of the socket.
     name: String,
     /// Backends that were made an offer and have not come yet.
-    offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>>,
+    offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<SharingBackend>>>,
     /// The pool for RDMA reads; then there is no socket.
     rdma: Option<RdmaOwner>,
     readers: AtomicUsize,
@@ -40,7 +40,7 @@ pub struct SharedInputs {
 
 /// One backend that shares: its memory for results, and that it reads inputs.
 #[derive(Debug)]
-pub(crate) struct Sharer {
+pub(crate) struct SharingBackend {
     pub(crate) results: PoolView,
     _reads: Reading,
 }
@@ -60,8 +60,8 @@ impl Drop for Reading {
 pub(crate) struct PendingOffer {
     inputs: Arc<SharedInputs>,
     secret: [u8; SECRET_BYTES],
-    comes: oneshot::Receiver<Sharer>,
-    sharer: Option<Sharer>,
+    comes: oneshot::Receiver<SharingBackend>,
+    sharing_backend: Option<SharingBackend>,
 }
 
 /// Whether this system has memory that can be shared and sealed.
@@ -167,10 +167,10 @@ impl SharedInputs {
         let (come, comes) = oneshot::channel();
         self.lock().insert(secret, come);
         let offer = SharingOffer { name: self.name.clone(), secret: SharingSecret(secret) };
-        (offer, PendingOffer { inputs: Arc::clone(self), secret, comes, sharer: None })
+        (offer, PendingOffer { inputs: Arc::clone(self), secret, comes, sharing_backend: None })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; SECRET_BYTES], oneshot::Sender<Sharer>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; SECRET_BYTES], oneshot::Sender<SharingBackend>>> {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -178,9 +178,9 @@ impl SharedInputs {
         let (secret, results) = descriptor_exchange::asked(stream).await.map_err(|error| error.to_string())?;
         let come = self.lock().remove(&secret).ok_or("a secret that is not good, or not any more")?;
         let results = PoolView::open(results, POOL_BYTES_MAX).map_err(|error| error.to_string())?;
-        let sharer = Sharer { results, _reads: self.read() };
+        let sharing_backend = SharingBackend { results, _reads: self.read() };
         // Before the backend learns of it, so that the memory is known when its first message arrives.
-        come.send(sharer).map_err(|_| "the data link has ended")?;
+        come.send(sharing_backend).map_err(|_| "the data link has ended")?;
         descriptor_exchange::grant(stream, self.pool.descriptor()).await.map_err(|error| error.to_string())
     }
 }
@@ -220,11 +220,11 @@ async fn accept(inputs: Arc<SharedInputs>, listener: UnixListener) {
 
 impl PendingOffer {
     /// The backend, if it has come.
-    pub(crate) fn sharer(&mut self) -> Option<&Sharer> {
-        if self.sharer.is_none() {
-            self.sharer = self.comes.try_recv().ok();
+    pub(crate) fn sharing_backend(&mut self) -> Option<&SharingBackend> {
+        if self.sharing_backend.is_none() {
+            self.sharing_backend = self.comes.try_recv().ok();
         }
-        self.sharer.as_ref()
+        self.sharing_backend.as_ref()
     }
 }
 

@@ -66,17 +66,17 @@ async fn a_secret_is_good_once_and_as_long_as_its_link() {
     assert_eq!((inputs.readers(), inputs.put(1, b"nobody reads it").is_some()), (0, false));
 
     let pair = SharedPair::join(&good, POOL_BYTES).await.unwrap();
-    assert!(pending.sharer().is_some());
+    assert!(pending.sharing_backend().is_some());
     assert_eq!(inputs.readers(), 1);
     let placed = inputs.put(7, b"input").unwrap();
     assert_eq!(pair.input(7).unwrap(), "input");
     drop(placed);
     assert_eq!(pair.input(7), Err(Unreadable::Absent));
     assert!(pair.lend(3, b"output"));
-    assert_eq!(pending.sharer().unwrap().results.read(3, 100).unwrap(), "output");
+    assert_eq!(pending.sharing_backend().unwrap().results.read(3, 100).unwrap(), "output");
     pair.taken(&[3]);
     pair.all_taken().await;
-    assert!(pending.sharer().unwrap().results.read(3, 100).is_err());
+    assert!(pending.sharing_backend().unwrap().results.read(3, 100).is_err());
     assert!(SharedPair::join(&good, POOL_BYTES).await.is_err(), "a second time");
 
     let (late, gone) = inputs.offer();
@@ -125,7 +125,7 @@ async fn a_backend_that_hands_out_something_else_gets_nothing() {
     for lie in [silent, sealed(&[])] {
         let (good, mut pending) = inputs.offer();
         assert!(descriptor_exchange::ask(&good.name, &good.secret.0, lie.as_fd()).await.is_err());
-        assert!(pending.sharer().is_none());
+        assert!(pending.sharing_backend().is_none());
         assert_eq!(inputs.readers(), 0);
     }
 }

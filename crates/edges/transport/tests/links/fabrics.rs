@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use symphony_net::{Carrier, CarrierWish, Carriers, Rings, Role};
+use symphony_net::{Carrier, CarrierPreference, Carriers, Rings, Role};
 use symphony_protocol::Echo;
 use symphony_protocol::carrier::{CarrierMessage, CarrierOffer};
 use symphony_protocol::data::{RdmaEndpoint, SharingOffer, SharingSecret};
@@ -16,7 +16,9 @@ use tokio::io::AsyncWriteExt as _;
 
 use crate::pipes::{Device, Network};
 use crate::promises::{SOON, message};
-use crate::subjects::{Accepted, Dialled, Scene, connect, hear, heard, said, word, write};
+use crate::subjects::{
+    Accepted, Dialled, Scene, connect, from_wire, next_carrier_message, receive_carrier_message, to_wire, write,
+};
 
 const MESSAGES: u64 = 200;
 
@@ -28,8 +30,8 @@ fn rings() -> Option<Rings> {
     Some(Rings::start(Duration::ZERO).unwrap())
 }
 
-fn wish(required: bool) -> CarrierWish {
-    CarrierWish { expected: required, required }
+fn preference(required: bool) -> CarrierPreference {
+    CarrierPreference { expected: required, required }
 }
 
 /// Uses a link for longer than it takes to change over. Says what carried it in the end, at both ends; every message
@@ -75,19 +77,19 @@ async fn used(dials: Carriers, accepts: Carriers, secured: bool) -> [Carrier; 2]
 async fn memory_of_the_host_comes_first_and_the_fabric_next() {
     let network = Arc::<Network>::default();
     let fabric = || Some(network.device(Device::Works));
-    let both = || Carriers::new(rings(), fabric(), wish(false));
+    let both = || Carriers::new(rings(), fabric(), preference(false));
     assert_eq!(used(both(), both(), true).await, [Carrier::SharedMemory; 2]);
     // As between hosts: one of them has no memory that the other can reach.
-    let only = || Carriers::new(None, fabric(), wish(false));
+    let only = || Carriers::new(None, fabric(), preference(false));
     assert_eq!(used(both(), only(), true).await, [Carrier::Rdma; 2]);
     assert_eq!(used(only(), both(), true).await, [Carrier::Rdma; 2]);
-    assert_eq!(used(only(), Carriers::new(rings(), None, wish(false)), true).await, [Carrier::Tcp; 2]);
+    assert_eq!(used(only(), Carriers::new(rings(), None, preference(false)), true).await, [Carrier::Tcp; 2]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fabric_is_for_those_who_have_shown_who_they_are() {
     let network = Arc::<Network>::default();
-    let only = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+    let only = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
     assert_eq!(used(only(), only(), false).await, [Carrier::Tcp; 2]);
 }
 
@@ -97,7 +99,7 @@ async fn what_cannot_be_had_leaves_the_link_on_its_connection() {
         [[Device::Vanishes, Device::Works], [Device::Full, Device::Works], [Device::Works, Device::Full]]
     {
         let network = Arc::<Network>::default();
-        let carriers = |device| Carriers::new(None, Some(network.device(device)), wish(false));
+        let carriers = |device| Carriers::new(None, Some(network.device(device)), preference(false));
         let (dialling, accepting) = (carriers(dials), carriers(accepts));
         assert_eq!(used(dialling.clone(), accepting.clone(), true).await, [Carrier::Tcp; 2], "{dials:?} {accepts:?}");
         assert_eq!((dialling.refusals(), accepting.refusals()), (1, 1), "{dials:?} {accepts:?}");
@@ -113,7 +115,7 @@ async fn where_it_is_required_and_cannot_be_had_there_is_no_link() {
         ([Device::Works, Device::Works], false, "this process has none with that peer"),
     ] {
         let network = Arc::<Network>::default();
-        let carriers = |device| Carriers::new(None, Some(network.device(device)), wish(true));
+        let carriers = |device| Carriers::new(None, Some(network.device(device)), preference(true));
         let mut scene = Scene::with(secured, carriers(dials), carriers(accepts)).await;
         let accepting = async {
             let (_sender, mut receiver): Accepted = link_over(scene.incoming.next().await.unwrap());
@@ -129,7 +131,7 @@ async fn where_it_is_required_and_cannot_be_had_there_is_no_link() {
 #[tokio::test]
 async fn whoever_requires_it_takes_no_message_from_one_who_has_none() {
     let network = Arc::<Network>::default();
-    let accepts = Carriers::new(None, Some(network.device(Device::Works)), wish(true));
+    let accepts = Carriers::new(None, Some(network.device(Device::Works)), preference(true));
     let mut scene = Scene::with(true, Carriers::default(), accepts).await;
     let connection = async { scene.incoming.next().await.unwrap() };
     let dialling = connect(&scene.dials, &scene.addr);
@@ -149,7 +151,7 @@ fn nowhere() -> SharingOffer {
 #[tokio::test]
 async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_that_is_refused() {
     let network = Arc::<Network>::default();
-    let dials = Carriers::new(rings(), Some(network.device(Device::Works)), wish(false));
+    let dials = Carriers::new(rings(), Some(network.device(Device::Works)), preference(false));
     let mut scene = Scene::with(true, dials, Carriers::default()).await;
     let (sender, mut receiver) = connect(&scene.dials, &scene.addr).await.unwrap();
     let mut connection = scene.incoming.next().await.unwrap();
@@ -157,19 +159,19 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
     for number in 0..32 {
         sender.send(message(number)).unwrap();
     }
-    let words = async {
+    let negotiation = async {
         // The messages before it are skipped.
         let asked = loop {
-            if let Some(asked) = word(&mut connection).await {
+            if let Some(asked) = next_carrier_message(&mut connection).await {
                 break asked;
             }
         };
         assert_eq!(asked, CarrierMessage::Ask);
         write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: Some(nowhere()), rdma: true })).await;
-        let CarrierMessage::Join(_) = hear(&mut connection).await else { panic!() };
+        let CarrierMessage::Join(_) = receive_carrier_message(&mut connection).await else { panic!() };
         write(&mut connection, &CarrierMessage::Refuse).await;
     };
-    soon(words).await;
+    soon(negotiation).await;
     let (back, mut rest): Accepted = link_over(connection);
     sender.send(message(99)).unwrap();
     assert_eq!(soon(rest.receive()).await.unwrap().message, message(99));
@@ -182,26 +184,26 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
 #[tokio::test]
 async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
     let network = Arc::<Network>::default();
-    let dials = Carriers::new(None, Some(network.device(Device::Works)), wish(true));
+    let dials = Carriers::new(None, Some(network.device(Device::Works)), preference(true));
     let mut scene = Scene::with(true, dials, Carriers::default()).await;
     let accepting = async {
         let mut connection = scene.incoming.next().await.unwrap();
-        assert_eq!(hear(&mut connection).await, CarrierMessage::Ask);
+        assert_eq!(receive_carrier_message(&mut connection).await, CarrierMessage::Ask);
         let mut question = BytesMut::new();
         Echo::Ask(7).encode(Level::NEWEST, &mut question);
         connection.write_all(&question).await.unwrap();
         write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true })).await;
         // The answer may come before it.
         let theirs = loop {
-            if let Some(CarrierMessage::Join(theirs)) = word(&mut connection).await {
+            if let Some(CarrierMessage::Join(theirs)) = next_carrier_message(&mut connection).await {
                 break theirs;
             }
         };
         let end = network.device(Device::Works).begin().unwrap();
-        let mine = said(end.endpoint());
-        let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+        let mine = to_wire(end.endpoint());
+        let (reader, mut writer) = end.join(from_wire(theirs)).unwrap();
         write(&mut connection, &CarrierMessage::Joined(mine)).await;
-        while word(&mut connection).await != Some(CarrierMessage::Switch) {}
+        while next_carrier_message(&mut connection).await != Some(CarrierMessage::Switch) {}
         write(&mut connection, &CarrierMessage::Switch).await;
         write(&mut writer, &ToFrontend::Suspended).await;
         (connection, reader, writer)
@@ -217,7 +219,7 @@ async fn a_question_before_the_first_message_is_answered_and_is_no_message() {
 #[tokio::test]
 async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_come() {
     let network = Arc::<Network>::default();
-    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
     let mut scene = Scene::with(true, carriers(), carriers()).await;
     let role = Role::Scheduler.into();
     let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
@@ -225,16 +227,16 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
     let (switched, flooded) = (tokio::sync::Notify::new(), tokio::sync::Notify::new());
     let bare = async {
         write(&mut connection, &CarrierMessage::Ask).await;
-        let _ = hear(&mut connection).await;
+        let _ = receive_carrier_message(&mut connection).await;
         let end = scene.dials.carriers().fabric_with(connection.peer()).unwrap().begin().unwrap();
-        write(&mut connection, &CarrierMessage::Join(said(end.endpoint()))).await;
-        let CarrierMessage::Joined(theirs) = hear(&mut connection).await else { panic!() };
-        let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+        write(&mut connection, &CarrierMessage::Join(to_wire(end.endpoint()))).await;
+        let CarrierMessage::Joined(theirs) = receive_carrier_message(&mut connection).await else { panic!() };
+        let (reader, mut writer) = end.join(from_wire(theirs)).unwrap();
         write(&mut connection, &CarrierMessage::Switch).await;
         for number in 0..20 {
             write(&mut writer, &message(number)).await;
         }
-        assert_eq!(hear(&mut connection).await, CarrierMessage::Switch);
+        assert_eq!(receive_carrier_message(&mut connection).await, CarrierMessage::Switch);
         switched.notify_one();
         flooded.notified().await;
         for number in 20..40 {
@@ -265,9 +267,9 @@ async fn a_connection_that_ends_takes_both_directions_with_it_after_what_had_com
 
 /// Messages that break the protocol, from the dialling end.
 #[tokio::test]
-async fn words_out_of_turn_end_the_link_of_who_says_them() {
+async fn carrier_messages_out_of_turn_end_the_link() {
     let endpoint = RdmaEndpoint { queue_pair: 77, first_packet: 0, mtu: 1, lid: 1, gid: [0; 16] };
-    for words in [
+    for messages in [
         vec![CarrierMessage::Join(endpoint)],
         vec![CarrierMessage::Switch],
         vec![CarrierMessage::Ask, CarrierMessage::Switch],
@@ -280,16 +282,16 @@ async fn words_out_of_turn_end_the_link_of_who_says_them() {
         vec![CarrierMessage::Required],
     ] {
         let network = Arc::<Network>::default();
-        let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+        let carriers = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
         let mut scene = Scene::with(true, carriers(), carriers()).await;
         let role = Role::Scheduler.into();
         let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
         let (mut connection, (_back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
-        for word in &words {
-            write(&mut connection, word).await;
+        for message in &messages {
+            write(&mut connection, message).await;
         }
         let error = soon(receiver.receive()).await.unwrap_err().to_string();
-        assert!(error.contains("a word about the carrier out of turn"), "{words:?}: {error}");
+        assert!(error.contains("a carrier message out of turn"), "{messages:?}: {error}");
     }
 }
 
@@ -297,18 +299,21 @@ async fn words_out_of_turn_end_the_link_of_who_says_them() {
 #[tokio::test]
 async fn an_impossible_end_is_refused_and_messages_pass_all_the_same() {
     let network = Arc::<Network>::default();
-    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), wish(false));
+    let carriers = || Carriers::new(None, Some(network.device(Device::Works)), preference(false));
     let mut scene = Scene::with(true, carriers(), carriers()).await;
     let role = Role::Scheduler.into();
     let (dialled, accepted) = tokio::join!(scene.dials.dial(&scene.addr, &role), scene.incoming.next());
     let (mut connection, (_back, mut receiver)): (_, Accepted) = (dialled.unwrap(), link_over(accepted.unwrap()));
     let receiving = tokio::spawn(async move { receiver.receive().await.map(|frame| frame.message) });
     write(&mut connection, &CarrierMessage::Ask).await;
-    assert_eq!(soon(hear(&mut connection)).await, CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true }));
+    assert_eq!(
+        soon(receive_carrier_message(&mut connection)).await,
+        CarrierMessage::Offer(CarrierOffer { sharing: None, rdma: true })
+    );
     let end = scene.dials.carriers().fabric_with(connection.peer()).unwrap().begin().unwrap();
-    let impossible = RdmaEndpoint { queue_pair: u32::MAX, ..said(end.endpoint()) };
+    let impossible = RdmaEndpoint { queue_pair: u32::MAX, ..to_wire(end.endpoint()) };
     write(&mut connection, &CarrierMessage::Join(impossible)).await;
-    assert_eq!(soon(hear(&mut connection)).await, CarrierMessage::Refuse);
+    assert_eq!(soon(receive_carrier_message(&mut connection)).await, CarrierMessage::Refuse);
     write(&mut connection, &message(5)).await;
     assert_eq!(soon(receiving).await.unwrap().unwrap(), message(5));
     assert_eq!(scene.accepts.refusals(), 1);

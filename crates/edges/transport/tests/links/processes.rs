@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_net::{
-    Authority, Carrier, CarrierWish, Carriers, CredentialFiles, Credentials, Identity, Incoming, Net, Port, Role,
+    Authority, Carrier, CarrierPreference, Carriers, CredentialFiles, Credentials, Identity, Incoming, Net, Port, Role,
     rdma_fabric,
 };
 use symphony_protocol::dispatch::ToFrontend;
@@ -28,7 +28,7 @@ async fn soon<T>(what: impl Future<Output = T>) -> T {
 }
 
 fn carriers(required: bool) -> Carriers {
-    Carriers::new(None, Some(rdma_fabric(None).unwrap()), CarrierWish { expected: required, required })
+    Carriers::new(None, Some(rdma_fabric(None).unwrap()), CarrierPreference { expected: required, required })
 }
 
 fn net(pki: &Path, role: Role, name: &str, carriers: Carriers) -> Net {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use symphony_net::{Carrier, CarrierWish, Carriers, Rings};
+use symphony_net::{Carrier, CarrierPreference, Carriers, Rings};
 use symphony_protocol::dispatch::ToFrontend;
 use symphony_transport::{LinkError, link_over};
 use symphony_types::Token;
@@ -11,8 +11,8 @@ use crate::promises::{SOON, message};
 use crate::subjects::{Accepted, Scene, connect};
 
 fn sharing(required: bool) -> Carriers {
-    let wish = CarrierWish { expected: required, required };
-    Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), None, wish)
+    let preference = CarrierPreference { expected: required, required };
+    Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), None, preference)
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
@@ -69,7 +69,7 @@ async fn a_link_that_is_used_changes_over_and_one_that_is_not_does_not() {
 
 #[tokio::test]
 async fn whoever_requires_it_speaks_to_nobody_without() {
-    for accepts in [Carriers::default(), Carriers::new(None, None, CarrierWish::default())] {
+    for accepts in [Carriers::default(), Carriers::new(None, None, CarrierPreference::default())] {
         let mut scene = Scene::with(true, sharing(true), accepts).await;
         let (net, addr) = (scene.dials.clone(), scene.addr.clone());
         let (connected, (came, _)) = soon(async { tokio::join!(connect(&net, &addr), accept(&mut scene)) }).await;
@@ -137,7 +137,7 @@ async fn whoever_is_dialled_and_requires_it_takes_no_message_without() {
 
 #[tokio::test]
 async fn a_peer_that_required_it_once_is_asked_again_whether_it_still_does() {
-    let accepts = Carriers::new(None, None, CarrierWish::default());
+    let accepts = Carriers::new(None, None, CarrierPreference::default());
     let mut scene = Scene::with(true, sharing(false), accepts).await;
     let (net, addr) = (scene.dials.clone(), scene.addr.clone());
     // As it was before it was started again, with another configuration.
@@ -159,8 +159,8 @@ async fn a_peer_that_required_it_once_is_asked_again_whether_it_still_does() {
 #[tokio::test]
 async fn where_an_address_leads_elsewhere_frames_go_there_unless_memory_is_asked_for_by_name() {
     for by_name in [false, true] {
-        let wish = CarrierWish { expected: by_name, required: false };
-        let dials = Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), None, wish);
+        let preference = CarrierPreference { expected: by_name, required: false };
+        let dials = Carriers::new(Some(Rings::start(Duration::ZERO).unwrap()), None, preference);
         let mut scene = Scene::with(true, dials, sharing(false)).await;
         let routes = [("leader:1".to_owned(), scene.addr.clone())].into();
         let net = scene.dials.clone().routed(routes);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use symphony_net::{
-    Authority, Carrier, CarrierWish, Carriers, Credentials, Endpoint, Fabric, Identity, Incoming, Net, Port, RingOffer,
-    RingWriter, Rings, Role,
+    Authority, Carrier, CarrierPreference, Carriers, Credentials, Endpoint, Fabric, Identity, Incoming, Net, Port,
+    RingOffer, RingWriter, Rings, Role,
 };
 use symphony_protocol::carrier::CarrierMessage;
 use symphony_protocol::data::RdmaEndpoint;
@@ -96,7 +96,7 @@ pub(crate) trait Subject {
         let carriers = scene.dials.carriers();
         let agreed = async {
             write(&mut connection, &CarrierMessage::Ask).await;
-            let CarrierMessage::Offer(offer) = hear(&mut connection).await else { panic!() };
+            let CarrierMessage::Offer(offer) = receive_carrier_message(&mut connection).await else { panic!() };
             if let Some(rings) = carriers.rings() {
                 let sharing = offer.sharing.unwrap();
                 let offer = RingOffer { name: sharing.name, secret: sharing.secret.0 };
@@ -106,9 +106,9 @@ pub(crate) trait Subject {
             }
             assert!(offer.rdma && offer.sharing.is_none());
             let end = carriers.fabric_with(connection.peer()).unwrap().begin().unwrap();
-            write(&mut connection, &CarrierMessage::Join(said(end.endpoint()))).await;
-            let CarrierMessage::Joined(theirs) = hear(&mut connection).await else { panic!() };
-            let (reader, mut writer) = end.join(heard(theirs)).unwrap();
+            write(&mut connection, &CarrierMessage::Join(to_wire(end.endpoint()))).await;
+            let CarrierMessage::Joined(theirs) = receive_carrier_message(&mut connection).await else { panic!() };
+            let (reader, mut writer) = end.join(from_wire(theirs)).unwrap();
             writer.prove().await.unwrap();
             write(&mut connection, &CarrierMessage::Switch).await;
             Bare { writes: Box::new(writer), _beside: Box::new((reader, connection)) }
@@ -132,8 +132,8 @@ pub(crate) async fn connect(net: &Net, addr: &str) -> Result<Dialled, LinkError>
     connect_link::<ToLeader, ToFrontend>(net, addr, &Role::Scheduler.into()).await
 }
 
-/// The next word of the other end about the carrier; none if a message comes.
-pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<CarrierMessage> {
+/// The next carrier message of the other end; none if another message comes.
+pub(crate) async fn next_carrier_message(connection: &mut (impl AsyncRead + Unpin)) -> Option<CarrierMessage> {
     let mut head = [0; FRAME_HEADER_BYTES];
     connection.read_exact(&mut head).await.unwrap();
     let header = FrameHeader::parse(head, Level::NEWEST).unwrap();
@@ -142,16 +142,16 @@ pub(crate) async fn word(connection: &mut (impl AsyncRead + Unpin)) -> Option<Ca
     header.is_carry().then(|| Frame::<CarrierMessage>::decode(header, body.into()).unwrap().message)
 }
 
-/// The next word of the other end about the carrier, where no message can come.
-pub(crate) async fn hear(connection: &mut (impl AsyncRead + Unpin)) -> CarrierMessage {
-    word(connection).await.expect("a word, and no message")
+/// The next carrier message of the other end, where no other message can come.
+pub(crate) async fn receive_carrier_message(connection: &mut (impl AsyncRead + Unpin)) -> CarrierMessage {
+    next_carrier_message(connection).await.expect("a carrier message")
 }
 
-pub(crate) fn said(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
+pub(crate) fn to_wire(Endpoint { queue_pair, first_packet, mtu, lid, gid }: Endpoint) -> RdmaEndpoint {
     RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }
 }
 
-pub(crate) fn heard(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
+pub(crate) fn from_wire(RdmaEndpoint { queue_pair, first_packet, mtu, lid, gid }: RdmaEndpoint) -> Endpoint {
     Endpoint { queue_pair, first_packet, mtu, lid, gid }
 }
 
@@ -172,12 +172,12 @@ pub(crate) struct Scene {
 
 impl Scene {
     async fn new<S: Subject + ?Sized>() -> Self {
-        let wish = CarrierWish { expected: S::REQUIRED, required: S::REQUIRED };
+        let preference = CarrierPreference { expected: S::REQUIRED, required: S::REQUIRED };
         let network = Arc::<Network>::default();
         let carriers = || match S::CARRIER {
             Carrier::Tcp => Carriers::default(),
-            Carrier::SharedMemory => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), None, wish),
-            Carrier::Rdma => Carriers::new(None, Some(S::device(&network)), wish),
+            Carrier::SharedMemory => Carriers::new(Some(Rings::start(S::SPIN).unwrap()), None, preference),
+            Carrier::Rdma => Carriers::new(None, Some(S::device(&network)), preference),
         };
         Self::with(S::SECURED, carriers(), carriers()).await
     }

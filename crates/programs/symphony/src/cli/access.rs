@@ -26,35 +26,36 @@ pub(crate) const PKI_OF_UP: &str = "symphony-up/pki";
 /// Where the replicas of `symphony up` are if nothing else is said.
 pub(crate) const CLUSTER_OF_UP: &str = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021";
 
-/// Where the cluster is, and who asks: what counts of [`ClusterWords`].
+/// Where the cluster is, and who asks: what counts of [`ClusterOptions`].
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterArgs {
-    words: ClusterWords,
+    options: ClusterOptions,
     /// The command line itself names the context: it is stronger than variables.
     names_context: bool,
 }
 
-/// The words and variables that say where the cluster is, and who asks.
+/// The options and variables that say where the cluster is, and who asks.
 #[derive(Clone, Debug, Default, Args)]
-struct ClusterWords {
-    /// Context, from the file that `symphony context` writes: it says what no other option says, and variables count
-    /// no more. As SYMPHONY_CONTEXT, what no option and no other variable says. The current one if not given, unless
-    /// the command line or SYMPHONY_CLUSTER says where the cluster is; an empty name is none.
+struct ClusterOptions {
+    /// Context to use, from the file that `symphony context` writes. It provides what no other option gives; other
+    /// environment variables are ignored then. Given as SYMPHONY_CONTEXT, it provides what neither an option nor
+    /// another variable gives. Default: the current context, unless the command line or SYMPHONY_CLUSTER says where the
+    /// cluster is. An empty name means no context.
     #[arg(long, env = "SYMPHONY_CONTEXT", value_name = "NAME")]
     context: Option<String>,
-    /// Control addresses of the scheduler replicas; any that answers will do. Where `symphony up` has them if nothing
-    /// says where they are.
+    /// Control addresses of scheduler replicas, tried until one answers. Default: those of the context, or else of
+    /// `symphony up`.
     #[arg(long = "cluster", env = "SYMPHONY_CLUSTER", value_name = "HOST:PORT,…", value_delimiter = ',')]
     cluster: Vec<String>,
-    /// Folder with ca.pem and the caller's certificate; symphony-up/pki, where `symphony up` makes them, if it is
-    /// there.
+    /// Folder with ca.pem and the caller's certificate. Default: symphony-up/pki, which `symphony up` makes, if it
+    /// exists.
     #[arg(long, env = "SYMPHONY_PKI", value_name = "DIR")]
     pki: Option<PathBuf>,
-    /// Who asks: the name of the certificate's file, without .pem. By default operator-admin; of `load --protocol
-    /// native` frontend-load.
+    /// Identity of the caller: the name of its certificate's file, without .pem. Default: operator-admin, or
+    /// frontend-load for `load --protocol native`.
     #[arg(long, env = "SYMPHONY_IDENTITY", value_name = "ROLE-NAME")]
     identity: Option<String>,
-    /// Talk plaintext, to a cluster that does.
+    /// Use plaintext, for a cluster without certificates.
     #[arg(long, env = "SYMPHONY_INSECURE_DEV", conflicts_with = "pki")]
     insecure_dev: bool,
 }
@@ -76,17 +77,17 @@ fn is_on_line(matches: &ArgMatches, option: &str) -> bool {
 
 impl Args for ClusterArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
-        ClusterWords::augment_args(command)
+        ClusterOptions::augment_args(command)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        ClusterWords::augment_args_for_update(command)
+        ClusterOptions::augment_args_for_update(command)
     }
 }
 
 impl FromArgMatches for ClusterArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Ok(Self::of(ClusterWords::from_arg_matches(matches)?, |option| is_on_line(matches, option)))
+        Ok(Self::of(ClusterOptions::from_arg_matches(matches)?, |option| is_on_line(matches, option)))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -96,13 +97,13 @@ impl FromArgMatches for ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// What counts of these words: an option of the command line, then the context that it names, then variables, then
-    /// the current context.
-    fn of(mut words: ClusterWords, is_on_line: impl Fn(&str) -> bool) -> Self {
+    /// Which options count: those of the command line, then the context that it names, then variables, then the current
+    /// context.
+    fn of(mut options: ClusterOptions, is_on_line: impl Fn(&str) -> bool) -> Self {
         let names_context = is_on_line("context");
-        if names_context && words.context.as_ref().is_some_and(|name| !name.is_empty()) {
+        if names_context && options.context.as_ref().is_some_and(|name| !name.is_empty()) {
             // Variables may be those of another cluster.
-            let ClusterWords { context: _, cluster, pki, identity, insecure_dev } = &mut words;
+            let ClusterOptions { context: _, cluster, pki, identity, insecure_dev } = &mut options;
             if !is_on_line("cluster") {
                 cluster.clear();
             }
@@ -110,7 +111,7 @@ impl ClusterArgs {
             identity.take_if(|_| !is_on_line("identity"));
             *insecure_dev &= is_on_line("insecure_dev");
         }
-        let args = Self { words, names_context };
+        let args = Self { options, names_context };
         if is_on_line("cluster") { args.at_another_place() } else { args }
     }
 
@@ -118,7 +119,7 @@ impl ClusterArgs {
     /// context, too.
     pub(crate) fn at_another_place(mut self) -> Self {
         if !self.names_context {
-            self.words.context = Some(String::new());
+            self.options.context = Some(String::new());
         }
         self
     }
@@ -140,23 +141,23 @@ impl ClusterArgs {
         self.choose(&Contexts::read(&path)?, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Somebody who says where the cluster is means another one than the current context: its certificates and keys are
-    /// not for it.
+    /// An explicit address may be that of another cluster than the current context's: the context's certificates and
+    /// keys are not for it.
     fn has_context(&self) -> bool {
-        self.words.context.as_ref().map_or(self.words.cluster.is_empty(), |name| !name.is_empty())
+        self.options.context.as_ref().map_or(self.options.cluster.is_empty(), |name| !name.is_empty())
     }
 
     fn choose(&self, contexts: &Contexts, folder: &Path) -> anyhow::Result<Option<Named>> {
         if !self.has_context() {
             return Ok(None);
         }
-        contexts.choose(self.words.context.as_deref(), folder).map_err(bad_input)
+        contexts.choose(self.options.context.as_deref(), folder).map_err(bad_input)
     }
 
     /// Control addresses of the scheduler replicas.
     pub(crate) fn addresses(&self) -> anyhow::Result<Vec<String>> {
-        if !self.words.cluster.is_empty() {
-            return Ok(self.words.cluster.clone());
+        if !self.options.cluster.is_empty() {
+            return Ok(self.options.cluster.clone());
         }
         addresses_in(self.context()?, "schedulers", CLUSTER_OF_UP, |context| context.schedulers)
     }
@@ -173,10 +174,10 @@ impl ClusterArgs {
 
     /// Certificates to show, and whose; none in plaintext.
     fn shown(&self, context: impl FnOnce() -> anyhow::Result<Option<Named>>) -> anyhow::Result<Option<Shown>> {
-        if self.words.insecure_dev {
+        if self.options.insecure_dev {
             return Ok(None);
         }
-        let given = self.words.pki.clone();
+        let given = self.options.pki.clone();
         let Some(Named { name, context }) = context()? else {
             return Ok(Some(Shown { dir: given.map_or_else(pki_of_up, Ok)?, operator: None, of: None }));
         };
@@ -199,7 +200,7 @@ impl ClusterArgs {
         let Some(Shown { dir, operator, of }) = self.shown(|| self.context())? else { return Ok(Net::plaintext()) };
         // A context says which operator asks, not which frontend.
         let operator = operator.filter(|_| role == Role::Operator);
-        let identity = self.words.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
+        let identity = self.options.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
         let file = |extension: &str| dir.join(format!("{identity}.{extension}"));
         let files = CredentialFiles { ca: dir.join("ca.pem"), cert: file("pem"), key: file("key") };
         let credentials = Credentials::load(files).map_err(bad_input)?;
@@ -224,8 +225,8 @@ impl ClusterArgs {
     /// Certificates that are given are the federation's own, whatever cluster the context is of.
     fn for_federation(&self) -> Self {
         let mut args = self.clone();
-        if args.words.pki.is_some() {
-            args.words.context = Some(String::new());
+        if args.options.pki.is_some() {
+            args.options.context = Some(String::new());
         }
         args
     }
@@ -283,24 +284,25 @@ fn addresses_in(
     Ok(addresses)
 }
 
-/// Who asks at the public ports of frontends, and whom it believes; and which of that the command line itself says.
+/// The caller's key at the public ports of frontends, and the authority that it trusts; and which of these the command
+/// line gives.
 #[derive(Debug)]
 pub(crate) struct PublicArgs {
-    words: PublicWords,
+    options: PublicOptions,
     says_key_file: bool,
     says_public_ca: bool,
     says_insecure_key: bool,
 }
 
 #[derive(Debug, Default, Args)]
-struct PublicWords {
+struct PublicOptions {
     /// File with the key of a tenant, for frontends that have tenants.
     #[arg(long, env = "SYMPHONY_KEY_FILE", value_name = "FILE")]
     key_file: Option<OsString>,
-    /// File with the authority of the frontends' public certificates, PEM: frontends are talked to over TLS.
+    /// PEM file with the authority of the frontends' public certificates; frontends are then called over TLS.
     #[arg(long, env = "SYMPHONY_PUBLIC_CA", value_name = "FILE")]
     public_ca: Option<OsString>,
-    /// Send the key in plaintext beyond loopback, too: the network is trusted.
+    /// Send the key in plaintext beyond loopback, too: trust the network.
     #[arg(long, env = "SYMPHONY_INSECURE_KEY", value_parser = BoolishValueParser::new())]
     insecure_key: bool,
 }
@@ -315,18 +317,18 @@ pub(crate) struct PublicFiles {
 
 impl Args for PublicArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
-        PublicWords::augment_args(command)
+        PublicOptions::augment_args(command)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
-        PublicWords::augment_args_for_update(command)
+        PublicOptions::augment_args_for_update(command)
     }
 }
 
 impl FromArgMatches for PublicArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         Ok(Self {
-            words: PublicWords::from_arg_matches(matches)?,
+            options: PublicOptions::from_arg_matches(matches)?,
             says_key_file: is_on_line(matches, "key_file"),
             says_public_ca: is_on_line(matches, "public_ca"),
             says_insecure_key: is_on_line(matches, "insecure_key"),
@@ -348,7 +350,7 @@ impl PublicArgs {
             let counts = |path: &OsString| !path.is_empty() && (is_on_line || !of_named);
             path.clone().filter(counts).map(PathBuf::from)
         };
-        let PublicWords { key_file, public_ca, insecure_key } = &self.words;
+        let PublicOptions { key_file, public_ca, insecure_key } = &self.options;
         PublicFiles {
             key_file: given(key_file, self.says_key_file).or(context.key_file),
             public_ca: given(public_ca, self.says_public_ca).or(context.public_ca),
@@ -363,8 +365,8 @@ pub(crate) const FEDERATION_OF_UP: &str = "127.0.0.1:7501,127.0.0.1:7511,127.0.0
 /// Whether a federation is asked instead of one cluster.
 #[derive(Debug, Args)]
 pub(crate) struct FederationArgs {
-    /// Ask the federation, at these addresses of its replicas; alone: where the context, or `symphony up --clusters`,
-    /// has it. The certificates in --pki are then those of the federation.
+    /// Ask the federation, at these addresses of its replicas. Without addresses: those of the context, or of `symphony
+    /// up --clusters`. --pki is then the folder of the federation's certificates.
     #[arg(long, value_name = "HOST:PORT,…", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) federation: Option<String>,
 }
@@ -372,8 +374,8 @@ pub(crate) struct FederationArgs {
 /// Which command it is.
 #[derive(Debug, Args)]
 pub(crate) struct OperationArgs {
-    /// Id of a command that was given before and had no answer: it is done once, if fewer than 1024 operations came
-    /// since; 32 hexadecimal digits, a fresh one if not given.
+    /// Operation id of an earlier command that got no answer, so that it is executed only once (among the last 1024
+    /// operations); 32 hexadecimal digits. Default: a fresh id.
     #[arg(long, value_name = "ID")]
     pub(crate) operation_id: Option<OperationId>,
 }
@@ -423,7 +425,7 @@ mod tests {
         assert_eq!(name(&["--cluster", "h:1"]), None, "certificates and keys stay with their own cluster");
         assert_eq!(name(&["--cluster", "h:1", "--context", "other"]).as_deref(), Some("other"));
         let said = args(&["--context", "bleu"]).choose(&contexts(), Path::new("")).unwrap_err().to_string();
-        assert!(said.contains("near are blue"), "{said}");
+        assert!(said.contains("similar names: blue"), "{said}");
 
         let shown = |words: &[&str]| args(words).shown(|| Ok(chosen(words))).unwrap();
         let of_blue = Shown {
@@ -441,13 +443,13 @@ mod tests {
         assert_eq!(shown(&["--context", "plain", "--pki", "p"]).unwrap().dir, Path::new("p"));
     }
 
-    /// The arguments if these options are on the command line, and all others of `words` in the environment.
-    fn said(words: &ClusterWords, on_line: &[&str]) -> ClusterArgs {
-        ClusterArgs::of(words.clone(), |option| on_line.contains(&option))
+    /// The arguments if these options are on the command line, and all others of `options` in the environment.
+    fn said(options: &ClusterOptions, on_line: &[&str]) -> ClusterArgs {
+        ClusterArgs::of(options.clone(), |option| on_line.contains(&option))
     }
 
-    fn words(context: Option<&str>) -> ClusterWords {
-        ClusterWords {
+    fn options(context: Option<&str>) -> ClusterOptions {
+        ClusterOptions {
             context: context.map(str::to_owned),
             cluster: vec!["h:1".into()],
             pki: Some("p".into()),
@@ -458,43 +460,44 @@ mod tests {
 
     #[test]
     fn a_context_on_the_command_line_is_stronger_than_variables_and_an_option_is_stronger_than_it() {
-        let all = words(Some("blue"));
-        let ClusterArgs { words: counts, .. } = said(&all, &["context"]);
+        let all = options(Some("blue"));
+        let ClusterArgs { options: counts, .. } = said(&all, &["context"]);
         assert_eq!((counts.context.as_deref(), counts.cluster.len(), counts.pki), (Some("blue"), 0, None));
         assert_eq!((counts.identity, counts.insecure_dev), (None, false), "of another cluster");
-        let ClusterArgs { words: counts, .. } = said(&all, &["context", "cluster", "identity"]);
+        let ClusterArgs { options: counts, .. } = said(&all, &["context", "cluster", "identity"]);
         assert_eq!((counts.cluster.len(), counts.pki), (1, None));
         assert_eq!(counts.identity.as_deref(), Some("operator-bob"));
-        let ClusterArgs { words: counts, .. } = said(&words(Some("")), &["context"]);
+        let ClusterArgs { options: counts, .. } = said(&options(Some("")), &["context"]);
         assert_eq!((counts.cluster.len(), counts.insecure_dev), (1, true), "no context is meant: variables count");
-        let ClusterArgs { words: counts, .. } = said(&all, &[]);
+        let ClusterArgs { options: counts, .. } = said(&all, &[]);
         assert_eq!((counts.context.as_deref(), counts.cluster.len()), (Some("blue"), 1), "variables, one by one");
     }
 
     #[test]
     fn an_address_on_the_command_line_has_nothing_of_a_context_that_a_variable_names() {
         let name = |args: &ClusterArgs| args.choose(&contexts(), Path::new("")).unwrap().map(|named| named.name);
-        let of_variable = ClusterWords { context: Some("blue".into()), ..ClusterWords::default() };
+        let of_variable = ClusterOptions { context: Some("blue".into()), ..ClusterOptions::default() };
         assert_eq!(name(&said(&of_variable, &[])).as_deref(), Some("blue"));
-        assert_eq!(name(&said(&words(Some("blue")), &["cluster"])), None);
-        assert_eq!(name(&said(&words(Some("blue")), &["cluster", "context"])).as_deref(), Some("blue"));
+        assert_eq!(name(&said(&options(Some("blue")), &["cluster"])), None);
+        assert_eq!(name(&said(&options(Some("blue")), &["cluster", "context"])).as_deref(), Some("blue"));
         // --federation=HOST and --frontend are such addresses, too.
         assert_eq!(name(&said(&of_variable, &[]).at_another_place()), None);
-        assert_eq!(name(&said(&ClusterWords::default(), &[]).at_another_place()), None, "nor of the current one");
+        assert_eq!(name(&said(&ClusterOptions::default(), &[]).at_another_place()), None, "nor of the current one");
         assert_eq!(name(&said(&of_variable, &["context"]).at_another_place()).as_deref(), Some("blue"));
     }
 
     #[test]
     fn the_key_of_a_variable_is_not_for_a_context_that_the_command_line_names() {
-        let words = || PublicWords { key_file: Some("variable".into()), ..PublicWords::default() };
+        let options = || PublicOptions { key_file: Some("variable".into()), ..PublicOptions::default() };
         let key = |says_key_file, of_named, of_context: Option<&str>| {
             let context = Context { key_file: of_context.map(PathBuf::from), ..Context::default() };
-            let args = PublicArgs { words: words(), says_key_file, says_public_ca: false, says_insecure_key: false };
+            let args =
+                PublicArgs { options: options(), says_key_file, says_public_ca: false, says_insecure_key: false };
             args.files(context, of_named).key_file.map(|path| path.display().to_string())
         };
         let insecure = |says_insecure_key, of_named| {
-            let words = PublicWords { insecure_key: true, ..PublicWords::default() };
-            let args = PublicArgs { words, says_key_file: false, says_public_ca: false, says_insecure_key };
+            let options = PublicOptions { insecure_key: true, ..PublicOptions::default() };
+            let args = PublicArgs { options, says_key_file: false, says_public_ca: false, says_insecure_key };
             args.files(Context::default(), of_named).insecure_key
         };
         assert_eq!([insecure(false, false), insecure(true, true), insecure(false, true)], [true, true, false]);

@@ -13,7 +13,7 @@ pub(crate) struct ApplyArgs {
     /// is in docs/operating/declared-models.md.
     #[arg(short = 'f', long = "file", value_name = "FILE|DIR|-", required = true)]
     pub(crate) files: Vec<PathBuf>,
-    /// Only say what would change.
+    /// Only print what would change.
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Seconds to wait until a model is ready.

@@ -18,7 +18,7 @@ pub(crate) enum CertsCommand {
     },
     /// Make a key and a certificate: ROLE-NAME.key and ROLE-NAME.pem beside the authority's.
     Issue(CertsIssueArgs),
-    /// Say whose a certificate is and when it expires, and check that the key is its own.
+    /// Show the owner and expiry of a certificate, and check that the key belongs to it.
     Show {
         /// The certificate.
         #[arg(value_name = "CERT")]
@@ -41,14 +41,14 @@ pub(crate) struct CertsIssueArgs {
     #[arg(long, value_name = "NAME", default_value = "symphony")]
     pub(crate) cluster_name: String,
     /// scheduler, backend or frontend for a node; operator or viewer for people and their programs; federation for the
-    /// federation that the cluster belongs to, under its name.
+    /// cluster's federation, under its name.
     #[arg(long)]
     pub(crate) role: Role,
     /// The node's name; a scheduler's is its id, as in scheduler.id.
     #[arg(long)]
     pub(crate) name: String,
-    /// A host name or an IP address by which it is reached, for clients that look for that in certificates, such as
-    /// KEDA at a scheduler's control port; repeatable. The cluster's own processes and tools go by role and name.
+    /// Host name or IP address to put into the certificate, for clients that check it, such as KEDA at a scheduler's
+    /// control port; repeatable. The cluster's own processes and tools check role and name.
     #[arg(long = "host", value_name = "HOST")]
     pub(crate) hosts: Vec<HostName>,
     /// Days until it expires.

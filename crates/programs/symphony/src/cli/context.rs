@@ -14,13 +14,13 @@ pub(crate) enum ContextCommand {
         #[arg(short, long, value_enum, default_value_t = Output::Table)]
         output: Output,
     },
-    /// Make a context the current one: tools go by it where nothing else is said.
+    /// Make a context the current one: the default of all tools.
     Use {
         /// The context.
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Show a context; the current one if none is named.
+    /// Show a context; by default the current one.
     Show {
         /// The context.
         #[arg(value_name = "NAME")]
@@ -29,7 +29,7 @@ pub(crate) enum ContextCommand {
         #[arg(short, long, value_enum, default_value_t = Output::Table)]
         output: Output,
     },
-    /// Make a context, or change what is given of one that is there. The first one becomes the current one.
+    /// Create a context, or change the given settings of an existing one. The first one becomes the current one.
     Set(Box<ContextSetArgs>),
     /// Delete a context.
     Delete {
@@ -44,7 +44,7 @@ pub(crate) struct ContextSetArgs {
     /// The context: 1 to 63 of a–z, 0–9 and -.
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
-    /// The cluster's name; a certificate of another one is refused.
+    /// The cluster's name; certificates of other clusters are refused.
     #[arg(long, value_name = "NAME")]
     pub(crate) cluster_name: Option<String>,
     /// Control addresses of the scheduler replicas, as --cluster has them.
@@ -62,10 +62,10 @@ pub(crate) struct ContextSetArgs {
     /// Folder with ca.pem and the caller's certificate and key.
     #[arg(long, value_name = "DIR")]
     pub(crate) pki: Option<PathBuf>,
-    /// Who asks, as operator-ann.
+    /// Identity of the caller, such as operator-ann.
     #[arg(long, value_name = "ROLE-NAME")]
     pub(crate) identity: Option<String>,
-    /// The cluster talks plaintext.
+    /// The cluster uses plaintext.
     #[arg(long, conflicts_with = "pki")]
     pub(crate) insecure_dev: bool,
     /// File with the key of a tenant. The context has its path, not the key.
@@ -74,7 +74,7 @@ pub(crate) struct ContextSetArgs {
     /// File with the authority of the frontends' public certificates.
     #[arg(long, value_name = "FILE")]
     pub(crate) public_ca: Option<PathBuf>,
-    /// Forget this of the context; repeatable.
+    /// Remove this setting from the context; repeatable.
     #[arg(long, value_enum, value_name = "KEY")]
     pub(crate) unset: Vec<ContextKey>,
     /// Make it the current one, too.

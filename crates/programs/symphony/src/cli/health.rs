@@ -7,13 +7,13 @@ use super::NodeArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
-    /// The role of the process that is asked: scheduler, frontend, backend or federation.
+    /// The role of the process: scheduler, frontend, backend or federation.
     #[arg(value_parser = role)]
     pub(crate) role: Role,
-    /// Only ask whether it is alive: that it serves its metrics port.
+    /// Only ask whether it is alive: whether it serves its metrics port.
     #[arg(long)]
     pub(crate) live: bool,
-    /// What the process was given, too: its metrics port is where this configuration says.
+    /// The configuration of the process: it says where its metrics port is.
     #[command(flatten)]
     pub(crate) node: NodeArgs,
 }

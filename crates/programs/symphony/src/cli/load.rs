@@ -18,14 +18,14 @@ pub(crate) struct LoadArgs {
     /// less.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["models", "arrival", "items"])]
     pub(crate) trace: Option<PathBuf>,
-    /// With --trace: how many times as fast it is played.
+    /// With --trace: speed factor.
     #[arg(long, value_name = "FACTOR", requires = "trace")]
     pub(crate) speed: Option<f64>,
-    /// With --trace: what it calls NAME is sent to MODEL; repeatable. Others keep their names.
+    /// With --trace: send requests for NAME to MODEL; repeatable. Other names stay.
     #[arg(long, value_name = "NAME=MODEL", requires = "trace", value_parser = renamed)]
     pub(crate) map: Vec<(String, String)>,
-    /// Seconds that count; 10 if not given, and with --trace until its end. Ctrl-C ends the run before: answers are
-    /// waited for, and the report is of what was sent.
+    /// Seconds that count; default 10, with --trace until its end. Ctrl-C ends the run early: it waits for answers and
+    /// reports on what was sent.
     #[arg(long)]
     pub(crate) duration_s: Option<f64>,
     /// Seconds before counting begins; 1 if not given, and with --trace 0.
@@ -40,25 +40,26 @@ pub(crate) struct LoadArgs {
     /// How requests travel.
     #[arg(long, value_enum, default_value_t = LoadProtocol::Grpc)]
     pub(crate) protocol: LoadProtocol,
-    /// Frontend for grpc or rest; that of the context, or of `symphony up` (ports 8001, 8000), if not given. Not needed
-    /// for native.
+    /// Frontend for grpc or rest. Default: that of the context, or of `symphony up` (ports 8001, 8000). Not needed for
+    /// native.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) frontend: Option<String>,
     /// Connections to the frontend.
     #[arg(long, default_value_t = 4)]
     pub(crate) connections: usize,
-    /// What is sent: the digits test set or canvases of it (answers are judged), or random inputs (answers of emulated
-    /// models are checked). By default digits for a model of that name, canvases for the pipeline canvas, random for
-    /// others.
+    /// Inputs to send: the digits test set or canvases of it (answers are judged), or random inputs (answers of
+    /// emulated models are checked). Default: digits for a model of that name, canvases for the pipeline canvas, random
+    /// for others.
     #[arg(long, value_enum)]
     pub(crate) inputs: Option<LoadInputs>,
-    /// Milliseconds that the way there and back may add to the SLO, which the server counts from its first byte.
+    /// Milliseconds that the network round trip may add to the SLO, which the server counts from the first byte.
     #[arg(long, default_value_t = 0.0)]
     pub(crate) slack_ms: f64,
-    /// Largest lag of this program itself at the 99th percentile, in milliseconds; beyond it the run fails.
+    /// Largest lag of this program behind its own schedule at the 99th percentile, in milliseconds; beyond it the run
+    /// fails.
     #[arg(long, default_value_t = 5.0)]
     pub(crate) lag_p99_ms: f64,
-    /// Largest lag of this program itself, in milliseconds.
+    /// Largest lag of this program behind its own schedule, in milliseconds.
     #[arg(long, default_value_t = 100.0)]
     pub(crate) lag_max_ms: f64,
     /// Seed of arrivals and inputs.

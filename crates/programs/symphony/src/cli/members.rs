@@ -27,21 +27,21 @@ pub(crate) struct DrainArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum MembersCommand {
-    /// Add a scheduler replica that runs with scheduler.join = true: it catches up, and then it votes.
+    /// Add a scheduler replica that runs with scheduler.join = true: it catches up, then becomes a voter.
     Add(MemberAddArgs),
-    /// Remove a scheduler replica: it hands over what it leads, and its id is never given again. Or a frontend that
-    /// takes nothing new: it is known no more.
+    /// Remove a scheduler replica: it hands over what it leads, and its id is never used again. Or remove a cordoned
+    /// frontend from the cluster's records.
     Remove(MemberRemoveArgs),
-    /// Have a new scheduler replica take the place of another one, dead or alive, in one change.
+    /// Replace a scheduler replica, dead or alive, by a new one in one membership change.
     Replace(MemberReplaceArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct MemberAddArgs {
-    /// Its id, which no replica ever had, as 4 or n4.
+    /// Its id, never used before, such as 4 or n4.
     #[arg(value_parser = replica_id)]
     pub(crate) id: u64,
-    /// Where it is reached: its cluster.scheduler.control.
+    /// Its control address: its cluster.scheduler.control.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) control: String,
     #[command(flatten)]
@@ -63,13 +63,13 @@ pub(crate) struct MemberRemoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct MemberReplaceArgs {
-    /// The id of the replica that goes, as 2 or n2.
+    /// The id of the replica to remove, such as 2 or n2.
     #[arg(value_parser = replica_id)]
     pub(crate) id: u64,
-    /// The id of the one that comes, which no replica ever had.
+    /// The id of the new replica, never used before.
     #[arg(long, value_name = "ID", value_parser = replica_id)]
     pub(crate) with: u64,
-    /// Where the one that comes is reached.
+    /// The control address of the new replica.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) control: String,
     #[command(flatten)]

@@ -13,9 +13,9 @@ use super::{ClusterArgs, FederationArgs, OperationArgs};
 pub(crate) enum ModelCommand {
     /// Load a model and wait until it is ready.
     Load(Box<ModelLoadArgs>),
-    /// Unload a model; what is queued for it fails, what runs is answered.
+    /// Unload a model; queued requests fail, running ones are answered.
     Unload(ModelUnloadArgs),
-    /// Change the SLO, policy or value of a loaded model; what waits for it waits on.
+    /// Change the SLO, policy or value of a loaded model; its queued requests stay queued.
     Set(ModelSetArgs),
     /// Split the requests for a model that name no version among its versions; without arguments show the split.
     Traffic(ModelTrafficArgs),
@@ -30,31 +30,31 @@ pub(crate) enum ModelCommand {
 pub(crate) struct ModelLoadArgs {
     /// The name that clients use.
     pub(crate) name: String,
-    /// Load it from a model repository, laid out as Triton's: DIR/NAME/config.pbtxt says everything else. Backends see
-    /// the same folder at backend.model_dir. Versions that the repository serves no more are unloaded when the new ones
-    /// are ready.
+    /// Load it from a model repository in Triton's layout: DIR/NAME/config.pbtxt has all other settings. Backends see
+    /// the same folder at backend.model_dir. Versions that the repository no longer serves are unloaded once the new
+    /// ones are ready.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
           "own_trunk", "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
-    /// With --repository: the newest version gets so many per cent of the requests that name no version, step by step,
-    /// before it gets all and old ones go; it is rolled back if it answers badly.
+    /// With --repository: give the newest version this percentage of the requests that name no version, step by step,
+    /// before it gets all of them and old versions are unloaded; roll it back if it answers badly.
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "repository",
           value_parser = clap::value_parser!(u32).range(1..=99))]
     pub(crate) canary: Vec<u32>,
     /// Seconds that each step of --canary lasts.
     #[arg(long, requires = "canary", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) canary_step_s: u64,
-    /// The part of its requests that a canary may give up, answer late or fail beyond that of the versions before.
+    /// Share of requests that a canary may drop, answer late or fail, beyond that of the older versions.
     #[arg(long, requires = "canary", default_value_t = 0.02)]
     pub(crate) canary_bad_max: f64,
-    /// ONNX file, as the backends see it; needs --profile.
+    /// Path of the ONNX file on the backends; needs --profile.
     #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
     pub(crate) onnx: Option<PathBuf>,
-    /// No file: emulated GPUs take the profile's time and answer with a checksum of the input.
+    /// Use no file: emulated GPUs take the profile's time and answer with a checksum of the input.
     #[arg(long)]
     pub(crate) emulated: bool,
-    /// Share its trunk with no other model, though one begins with the same; with --repository, the parameter
-    /// `own_trunk` says so.
+    /// Do not share its trunk with other models that begin with the same layers; with --repository, set the parameter
+    /// `own_trunk` instead.
     #[arg(long, requires = "onnx")]
     pub(crate) own_trunk: bool,
     /// Profile written by `symphony profile`.
@@ -69,15 +69,15 @@ pub(crate) struct ModelLoadArgs {
     /// Largest batch, with --alpha-ms.
     #[arg(long, default_value_t = 64)]
     pub(crate) batch_max: u32,
-    /// GPU kind that --alpha-ms and --beta-ms speak of, see `symphony get gpus`.
+    /// GPU kind that --alpha-ms and --beta-ms are for; see `symphony get gpus`.
     #[arg(long, default_value = "emulated")]
     pub(crate) gpu_kind: String,
-    /// TOML file with what frontends do for clients: `[image]`, the input that JPEG and PNG pictures become, and
-    /// `[labels]`; not with --repository, whose parameter `transforms` names it.
+    /// TOML file with the transforms that frontends apply: `[image]`, the input that JPEG and PNG pictures become, and
+    /// `[labels]`. With --repository, the parameter `transforms` names it instead.
     #[arg(long, value_name = "FILE")]
     pub(crate) transforms: Option<PathBuf>,
-    /// Latency objective from arrival to answer, in milliseconds, an hour at most; not with --repository, which says
-    /// it.
+    /// Latency objective from arrival to answer, in milliseconds, an hour at most. With --repository, the repository
+    /// has it.
     #[arg(long, required_unless_present = "repository")]
     pub(crate) slo_ms: Option<f64>,
     /// Sub-cluster, see `symphony get subclusters`; needed if there are several, as with `symphony up`.
@@ -88,9 +88,9 @@ pub(crate) struct ModelLoadArgs {
     /// the name and its options as in scenarios: '{ name = "timeout", share = 0.1 }'.
     #[arg(long, default_value_t)]
     pub(crate) policy: ModelPolicy,
-    /// What a request is worth against those of other models; 0.001 to 1000. With policy auto, or shed =
-    /// "proportional": in an overload a model of value 4 loses a quarter of the share that one of value 1 loses. With
-    /// --federation: after a loss the most valuable are placed first.
+    /// Value of a request relative to those of other models; 0.001 to 1000. With policy auto, or shed = "proportional":
+    /// in an overload a model of value 4 loses a quarter of the share that one of value 1 loses. With --federation:
+    /// after a loss the most valuable are placed first.
     #[arg(long, default_value_t = 1.0)]
     pub(crate) value: f64,
     /// Seconds to wait until the model is ready; 0 does not wait.
@@ -98,11 +98,10 @@ pub(crate) struct ModelLoadArgs {
     pub(crate) wait_s: u64,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,
-    /// With --federation: the cluster where it begins; wherever there is room if not given.
+    /// With --federation: the cluster to start in. Default: wherever there is room.
     #[arg(long, value_name = "CLUSTER", requires = "federation", default_value = "")]
     pub(crate) to_cluster: String,
-    /// With --federation: requests per second that it will need; a place is looked for by these until more are
-    /// measured.
+    /// With --federation: expected requests per second; it is placed by them until more are measured.
     #[arg(long, value_name = "RPS", requires = "federation", default_value_t = 0.0)]
     pub(crate) wanted_rps: f64,
     #[command(flatten)]
@@ -134,7 +133,7 @@ pub(crate) struct ModelSetArgs {
     /// Scheduling policy, as for `symphony model load`.
     #[arg(long)]
     pub(crate) policy: Option<ModelPolicy>,
-    /// What a request is worth against those of other models; 0.001 to 1000.
+    /// Value of a request relative to those of other models; 0.001 to 1000.
     #[arg(long)]
     pub(crate) value: Option<f64>,
     #[command(flatten)]
@@ -152,10 +151,10 @@ pub(crate) struct ModelTrafficArgs {
     /// Weights of versions, as 1=95 2=5. Versions that are not ready get nothing.
     #[arg(value_name = "VERSION=WEIGHT", value_parser = weight)]
     pub(crate) weights: Vec<(u64, u32)>,
-    /// A version that gets copies of so many per cent of the requests; nobody sees its answers.
+    /// Copy this percentage of the requests to a version, whose answers are discarded.
     #[arg(long, value_name = "VERSION=PERCENT", value_parser = weight)]
     pub(crate) shadow: Option<(u64, u32)>,
-    /// Back to the latest version, and no copies.
+    /// Remove the split: the latest version gets all requests, and there are no copies.
     #[arg(long, conflicts_with_all = ["weights", "shadow"])]
     pub(crate) clear: bool,
     #[command(flatten)]
@@ -182,7 +181,7 @@ pub(crate) struct ModelGenerateArgs {
     /// Seed of the weights: the same seed gives the same bytes.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Seed of the last layer of an mlp: models of one seed that differ in it share all layers before.
+    /// Seed of the last layer of an mlp: models of the same --seed that differ in it share all other layers.
     #[arg(long, value_name = "SEED")]
     pub(crate) head: Option<u64>,
 }

@@ -8,7 +8,7 @@ use super::{ClusterArgs, FederationArgs, OperationArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PipelineCommand {
-    /// Load a pipeline of loaded models, or another version of one, and wait until it is ready.
+    /// Load a pipeline of loaded models, or a new version of one, and wait until it is ready.
     Load(PipelineLoadArgs),
     /// Unload a pipeline; its models stay.
     Unload(PipelineUnloadArgs),
@@ -16,10 +16,10 @@ pub(crate) enum PipelineCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct PipelineLoadArgs {
-    /// The name that clients use: that of its folder.
+    /// The name that clients use, which is that of its folder.
     pub(crate) name: String,
-    /// The model repository, laid out as Triton's: DIR/NAME/config.pbtxt has platform "ensemble", and
-    /// DIR/NAME/pipeline.toml says what Triton cannot. The models of its steps are loaded already.
+    /// The model repository in Triton's layout: DIR/NAME/config.pbtxt has platform "ensemble", and
+    /// DIR/NAME/pipeline.toml has what Triton cannot express. The models of its steps must be loaded already.
     #[arg(long, value_name = "DIR")]
     pub(crate) repository: PathBuf,
     /// Seconds to wait until it is ready; 0 does not wait.

@@ -18,13 +18,13 @@ pub(crate) enum PlanCommand {
     Split(SplitArgs),
     /// Move models and backends to another sub-cluster. They are loaded there first, and nothing is interrupted.
     Move(PlanMoveArgs),
-    /// Look for a better plan now, by the rates of the last half minute, and propose it.
+    /// Search for a better plan now, by the rates of the last half minute, and propose it.
     Now(PlanNowArgs),
     /// Show the moves of a plan and how far they have come.
     Show(PlanShowArgs),
     /// Show what a plan changes: the models and GPUs of each sub-cluster before and after.
     Diff(PlanShowArgs),
-    /// Let a plan run that waits for approval.
+    /// Approve a plan that waits for approval.
     Approve(PlanReviewArgs),
     /// Drop a plan that waits for approval.
     Refuse(PlanReviewArgs),
@@ -34,21 +34,21 @@ pub(crate) enum PlanCommand {
 #[command(override_usage = "symphony plan move --to <SUBCLUSTER> <--model <NAME> | --backend <NAME>>... [OPTIONS]
        symphony plan move --to-cluster <CLUSTER> <--model <NAME>>... [--federation=<HOST:PORT,…>] [OPTIONS]")]
 pub(crate) struct PlanMoveArgs {
-    /// A model that shall move, by its name; repeatable.
+    /// Name of a model to move; repeatable.
     #[arg(long = "model", value_name = "NAME", required_unless_present = "backends")]
     pub(crate) models: Vec<String>,
-    /// A backend that shall move with its GPUs, by its name; repeatable.
+    /// Name of a backend to move with its GPUs; repeatable.
     #[arg(long = "backend", value_name = "NAME")]
     pub(crate) backends: Vec<String>,
-    /// The sub-cluster to which they shall move; see `symphony get subclusters`.
+    /// The sub-cluster to move them to; see `symphony get subclusters`.
     #[arg(long, value_name = "SUBCLUSTER", required_unless_present = "to_cluster", conflicts_with = "federation")]
     pub(crate) to: Option<String>,
-    /// The cluster of the federation to which models shall move, at once; see `symphony get clusters`.
+    /// The cluster of the federation to move models to, at once; see `symphony get clusters`.
     #[arg(long, value_name = "CLUSTER", conflicts_with_all = ["to", "backends", "propose"])]
     pub(crate) to_cluster: Option<String>,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,
-    /// Only propose it; `symphony plan approve` lets it run.
+    /// Only propose it; `symphony plan approve` starts it.
     #[arg(long)]
     pub(crate) propose: bool,
     /// Seconds to wait until every move has ended; 0 does not wait.
@@ -62,7 +62,7 @@ pub(crate) struct PlanMoveArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanNowArgs {
-    /// Let it run at once.
+    /// Start it at once, without approval.
     #[arg(long)]
     pub(crate) adopt: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub(crate) struct PlanNowArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PlanShowArgs {
-    /// The plan's number, see `symphony get epochs`; the last one if not given.
+    /// The plan's number, see `symphony get epochs`; by default the last one.
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<u64>,
     /// For people or for programs.
@@ -98,7 +98,7 @@ pub(crate) struct PlanReviewArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
-/// Who divides.
+/// The solver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Solver {
     /// Greedy start, annealing, polishing: what clusters use.
@@ -113,19 +113,19 @@ pub(crate) struct PartitionArgs {
     /// The problem (TOML); docs/reference/partitioning.md describes it.
     #[arg(value_name = "PROBLEM.toml")]
     pub(crate) problem: PathBuf,
-    /// The plan in force, as -o json printed it: what it has right stays, and what moves is shown.
+    /// The plan in force, as -o json printed it: the new plan stays close to it, and moves are shown.
     #[arg(long, value_name = "PLAN.json")]
     pub(crate) previous: Option<PathBuf>,
-    /// Who divides.
+    /// The solver.
     #[arg(long, value_enum, default_value_t = Solver::Local)]
     pub(crate) solver: Solver,
-    /// Moves that the local search tries; by the number of models if not given. Equal budgets give equal plans.
+    /// Moves that the local search tries; by default, by the number of models. Equal budgets give equal plans.
     #[arg(long, value_name = "MOVES", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     pub(crate) budget: Option<u64>,
     /// Seed of the search.
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Seconds after which the search ends with what it has; 10 for highs, no limit for local if not given.
+    /// Seconds after which the search returns its best plan so far. Default: 10 for highs, no limit for local.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) time_limit_s: Option<f64>,
     /// For people or for programs.
@@ -138,9 +138,9 @@ pub(crate) struct PartitionArgs {
 pub(crate) enum FleetBound {
     /// The bound of Kairos, for one model whose requests run alone.
     Kairos,
-    /// What no schedule exceeds whose requests run alone.
+    /// Upper bound of schedules that run each request alone.
     Alone,
-    /// What no schedule exceeds, also of those that run requests together.
+    /// Upper bound of all schedules, including those that batch requests.
     Together,
 }
 
@@ -150,18 +150,18 @@ pub(crate) struct FleetArgs {
     /// it.
     #[arg(value_name = "FLEET.toml")]
     pub(crate) problem: PathBuf,
-    /// By what fleets are ranked; if not given, kairos for one model, and together for several or to evaluate a policy
-    /// that runs requests together.
+    /// Bound to rank fleets by. Default: kairos for one model; together for several, or to evaluate a policy that
+    /// batches requests.
     #[arg(long, value_enum)]
     pub(crate) bound: Option<FleetBound>,
-    /// Find the best fleet by simulating those with the highest bounds, until no other can be better (Kairos+).
+    /// Find the best fleet by simulating those with the highest bounds until no other can be better (Kairos+).
     #[arg(long)]
     pub(crate) evaluate: bool,
-    /// The policy that is simulated, as `symphony sim` takes it: a name, also of one that the program adds, or a table
-    /// such as '{ name = "nexus", frontends = 8 }'.
+    /// The policy to simulate, as for `symphony sim`: a name, including those that the program adds, or a table such as
+    /// '{ name = "nexus", frontends = 8 }'.
     #[arg(long, requires = "evaluate", default_value = "auto")]
     pub(crate) policy: String,
-    /// The most fleets that are simulated.
+    /// The most fleets to simulate.
     #[arg(long, requires = "evaluate", value_name = "COUNT", default_value_t = 100,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) evaluations_max: u32,
@@ -175,8 +175,7 @@ pub(crate) struct PackArgs {
     /// The sessions (TOML); docs/reference/packing.md describes them.
     #[arg(value_name = "SESSIONS.toml")]
     pub(crate) sessions: PathBuf,
-    /// The packing in force, as -o json printed it: sessions stay where they are if possible, and what moves is
-    /// counted.
+    /// The packing in force, as -o json printed it: sessions stay where they are if possible, and moves are counted.
     #[arg(long, value_name = "PACK.json")]
     pub(crate) previous: Option<PathBuf>,
     /// For people or for programs.

@@ -10,7 +10,7 @@ use super::{ClusterArgs, Output};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// Configuration file (TOML); every key has a default or says that it must be given.
+    /// Configuration file (TOML); each key without a default is required.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Override a key, for example --set scheduler.id=2; repeatable. Stronger than file and environment.
@@ -19,10 +19,10 @@ pub(crate) struct NodeArgs {
     /// Plaintext, on loopback only: short for --set security.insecure_dev=true.
     #[arg(long)]
     pub(crate) insecure_dev: bool,
-    /// Public ports beyond loopback serve everybody: short for --set security.insecure_public=true.
+    /// Serve public ports beyond loopback without authentication: short for --set security.insecure_public=true.
     #[arg(long)]
     pub(crate) insecure_public: bool,
-    /// Print the whole configuration as it would be used, and exit.
+    /// Print the whole effective configuration, and exit.
     #[arg(long)]
     pub(crate) dump_config: bool,
 }
@@ -51,25 +51,24 @@ pub(crate) struct UpArgs {
     /// Override a key, for example --set scheduler.delays.reply_us=1000; repeatable.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Where configurations, logs and Raft data are kept; a cluster that comes back here knows its models.
+    /// Folder for configurations, logs and Raft data; a cluster that is started here again knows its models.
     #[arg(long, value_name = "DIR", default_value = "symphony-up")]
     pub(crate) dir: PathBuf,
-    /// Run so many clusters, each with its schedulers and four emulated GPUs, under a top-level group of three, with
-    /// one frontend for all of them. Ports of a cluster are 2000 above those of the one before it.
+    /// Run this many clusters, each with its schedulers and four emulated GPUs, as a federation with a group of three
+    /// replicas and one frontend for all clusters. Ports of each cluster are 2000 above those of the one before.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["config", "with_models", "autoscale", "repository"],
           value_parser = clap::value_parser!(u16).range(2..=4))]
     pub(crate) clusters: Option<u16>,
-    /// With --clusters: how long a cluster may be silent until its models are served by the others, in milliseconds;
-    /// 10000 if not given.
+    /// With --clusters: milliseconds of silence after which a cluster's models are served by the others; default 10000.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1_000..=3_600_000))]
     pub(crate) unreachable_ms: Option<u64>,
-    /// A model repository, laid out as Triton's: the CPU backend loads from it, and clients that show the token in
+    /// A model repository in Triton's layout: the CPU backend loads from it, and clients with the token in
     /// DIR/repository-token (of --dir) may load and unload its models.
     #[arg(long, value_name = "DIR")]
     pub(crate) repository: Option<PathBuf>,
-    /// Where all processes listen: another address of loopback lets several clusters or federations run side by side,
-    /// each in a --dir of its own. Ports stay as they are. The first words of a cluster that is up say what tools have
-    /// to be told then.
+    /// Address on which all processes listen: with different loopback addresses several clusters or federations run
+    /// side by side, each with its own --dir. Ports stay the same. When the cluster is up, it prints which options its
+    /// tools need.
     #[arg(long, value_name = "ADDRESS", value_parser = on_loopback)]
     pub(crate) host: Option<Ipv4Addr>,
     /// Noise of the emulated GPUs: their batches take a lognormal multiple, of mean one and with this standard
@@ -80,8 +79,8 @@ pub(crate) struct UpArgs {
     /// the pipeline canvas of the first two.
     #[arg(long)]
     pub(crate) with_models: bool,
-    /// Keep as many backends like the emulated one as the cluster's advice asks for, within these bounds, for example
-    /// 1..4; with one GPU each if no configuration is given.
+    /// Scale backends like the emulated one by the cluster's advice, within these bounds, for example 1..4; with one
+    /// GPU each if no configuration is given.
     #[arg(long, value_name = "MIN..MAX", value_parser = replica_bounds)]
     pub(crate) autoscale: Option<(u32, u32)>,
 }
@@ -94,38 +93,37 @@ fn replica_bounds(text: &str) -> Result<(u32, u32), String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct ProvisionArgs {
-    /// Configuration of a backend, which all replicas share: replica N is called backend.name-N, and listens on the
-    /// first free ports from backend.exec and backend.metrics on. Repeatable: one for each kind of GPU.
+    /// Configuration of a backend, shared by all replicas: replica N is named backend.name-N, and listens on the first
+    /// free ports from backend.exec and backend.metrics on. Repeatable: one for each kind of GPU.
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) config: Vec<PathBuf>,
-    /// What all replicas may cost per hour together; more are not started, whatever is advised.
+    /// Budget of all replicas per hour; no more are started, even if advised.
     #[arg(long, value_name = "PRICE", requires = "price_per_hour", value_parser = price)]
     pub(crate) budget_per_hour: Option<f64>,
-    /// What one replica of each --config costs per hour, in their order.
+    /// Price of one replica per hour, for each --config in order.
     #[arg(long, value_name = "PRICE", requires = "budget_per_hour", value_parser = price)]
     pub(crate) price_per_hour: Vec<f64>,
     /// Override a key, for example --set backend.subcluster=pool; repeatable.
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Fewest replicas of each configuration. At least one: a sub-cluster without GPUs measures nothing that could ask
-    /// for one.
+    /// Fewest replicas of each configuration; at least one, since a sub-cluster without GPUs measures no demand.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
     pub(crate) min: u32,
     /// Most replicas of each configuration.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=REPLICAS_MAX))]
     pub(crate) max: u32,
-    /// How often the scaler is asked, in milliseconds.
+    /// Interval between queries to the scaler, in milliseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
     pub(crate) every_ms: u64,
-    /// A number of GPUs that is off by at most this share changes nothing. A horizontal autoscaler of Kubernetes has
-    /// 0.1.
+    /// Relative deviation of the number of GPUs that is tolerated without scaling. Kubernetes' horizontal autoscaler
+    /// has 0.1.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     pub(crate) tolerance: f64,
-    /// Go down only to the largest number that was wanted within so many seconds. A horizontal autoscaler of Kubernetes
-    /// has 300; the advice has a window of its own.
+    /// Scale down only to the largest number desired within this many seconds. Kubernetes' horizontal autoscaler has
+    /// 300; the advice has a window of its own.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=3600))]
     pub(crate) down_stabilization_s: u64,
-    /// Where configurations and logs of the replicas are kept.
+    /// Folder for configurations and logs of the replicas.
     #[arg(long, value_name = "DIR", default_value = "symphony-provision")]
     pub(crate) dir: PathBuf,
     #[command(flatten)]
@@ -152,8 +150,8 @@ pub(crate) struct DemoArgs {
     /// Seconds of load; the leader is killed in the middle.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(15..=600))]
     pub(crate) seconds: u32,
-    /// Where configurations, models, logs and Raft data are kept; a fresh folder in the system's temporary directory if
-    /// not given.
+    /// Folder for configurations, models, logs and Raft data. Default: a fresh folder in the system's temporary
+    /// directory.
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     /// Seed of arrivals and random inputs.

@@ -17,10 +17,10 @@ pub(crate) struct ProfileArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileCommand {
-    /// Show what changed from one profile to another, and fail if the newer one is slower than allowed.
+    /// Compare two profiles, and fail if the newer one is slower than allowed.
     Compare(ProfileCompareArgs),
-    /// Find products of matrices that keep a GPU busy for as long as a profile says, measure them, and write what was
-    /// measured: a profile for backends with executor = "cuda-gemm".
+    /// Calibrate matrix products that keep a GPU busy for as long as a profile says, measure them, and write the
+    /// measured profile for backends with executor = "cuda-gemm".
     Gemm(ProfileGemmArgs),
 }
 
@@ -35,8 +35,8 @@ pub(crate) struct ProfileGemmArgs {
     /// Largest batch.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) batch_max: u32,
-    /// Bytes of an item's input, which is copied to the GPU and back: a multiple of 4. A picture of 224 x 224 has
-    /// 150528.
+    /// Bytes of an item's input, which is copied to the GPU and back: a multiple of 4; 150528 for a picture of 224 x
+    /// 224.
     #[arg(long, default_value_t = 150_528, value_parser = clap::value_parser!(u32).range(4..=64 << 20))]
     pub(crate) item_bytes: u32,
     /// Batches of each size that are measured after the calibration.
@@ -48,13 +48,13 @@ pub(crate) struct ProfileGemmArgs {
     /// GPU kind that this device stands for.
     #[arg(long)]
     pub(crate) gpu_kind: String,
-    /// File to write; none is written if not given.
+    /// File to write; by default none.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
     /// The model's name in the profile.
     #[arg(long, default_value = "gemm")]
     pub(crate) name: String,
-    /// Write when batches that follow each other were copied in, computed and copied out: FILE.json for Perfetto and
+    /// Write a timeline of consecutive batches (copy in, compute, copy out): FILE.json for Perfetto and
     /// chrome://tracing.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
@@ -87,7 +87,7 @@ pub(crate) struct ProfileCompareArgs {
     /// The profile now.
     #[arg(value_name = "NOW.toml")]
     pub(crate) now: PathBuf,
-    /// Exit with code 1 if any batch size takes longer than before by more than so many per cent.
+    /// Exit with code 1 if any batch size takes longer than before by more than this percentage.
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u32))]
     pub(crate) fail_above: Option<u32>,
     /// For people or for programs.
@@ -112,10 +112,10 @@ pub(crate) struct MeasureArgs {
     /// The model.
     #[arg(value_name = "MODEL.onnx", required = true)]
     pub(crate) model: Option<PathBuf>,
-    /// File to write; the model's path with `.profile.toml` if not given.
+    /// File to write; by default the model's path with `.profile.toml`.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// The model's name in the profile; the file's name if not given.
+    /// The model's name in the profile; by default the file's name.
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// What to measure on: cpu, or cuda:0, cuda:1, ... for a GPU, with a CUDA build of ONNX Runtime.
@@ -124,29 +124,29 @@ pub(crate) struct MeasureArgs {
     /// GPU kind that this device stands for; must be that of the GPUs which will run the model. Not cpu for a GPU.
     #[arg(long, default_value = "cpu")]
     pub(crate) gpu_kind: String,
-    /// On a GPU: write when batches that follow each other were copied in, computed and copied out, FILE.json for
-    /// Perfetto and chrome://tracing.
+    /// On a GPU: write a timeline of consecutive batches (copy in, compute, copy out): FILE.json for Perfetto and
+    /// chrome://tracing.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
     /// Largest batch to measure.
     #[arg(long, default_value_t = 32)]
     pub(crate) batch_max: u32,
-    /// End at the largest batch that takes no longer, in milliseconds: the SLO, or what of it is left for execution.
+    /// Largest batch latency to measure, in milliseconds: the SLO, or what it leaves for execution.
     #[arg(long, value_name = "MS", value_parser = positive_ms)]
     pub(crate) slo_ms: Option<f64>,
-    /// End at the largest batch with which this process has grown by no more, in MiB.
+    /// Largest memory growth of this process to measure up to, in MiB.
     #[arg(long, value_name = "MB")]
     pub(crate) memory_mb: Option<u64>,
-    /// What ℓ(b) is made of.
+    /// The statistic that becomes ℓ(b).
     #[arg(long, value_enum, default_value_t = LatencyOf::Best)]
     pub(crate) latency: LatencyOf,
     /// Threads that one batch may use.
     #[arg(long, default_value_t = 1)]
     pub(crate) intra_threads: usize,
-    /// Write the profile although the model's answers depend on who else is in the batch.
+    /// Write the profile even if the model's answers depend on the other items of the batch.
     #[arg(long)]
     pub(crate) allow_dependent: bool,
-    /// ONNX Runtime library; searched where `make setup` puts it if not given.
+    /// ONNX Runtime library; by default where `make setup` puts it.
     #[arg(long, env = "SYMPHONY_ONNXRUNTIME", value_name = "FILE")]
     pub(crate) onnxruntime: Option<PathBuf>,
     /// For people or for programs.

@@ -27,8 +27,8 @@ pub(crate) struct SimArgs {
     /// The scenario (TOML); its format is in docs/reference/scenarios.md.
     #[arg(value_name = "SCENARIO.toml")]
     pub(crate) scenario: PathBuf,
-    /// Policy instead of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus, shepherd, kairos,
-    /// ribbon, drs, clkwrk or one that the program adds, or a table such as '{ name = "nexus", frontends = 8 }'.
+    /// Policy, in place of the scenario's: symphony, auto, eager, timeout, clipper, clockwork, nexus, shepherd, kairos,
+    /// ribbon, drs, clkwrk or one that the program adds; or a table such as '{ name = "nexus", frontends = 8 }'.
     #[arg(long)]
     pub(crate) policy: Option<String>,
     /// Find the highest rate at which every model's p99 meets its SLO, within 1 %.
@@ -37,24 +37,24 @@ pub(crate) struct SimArgs {
     /// Override a key, for example --set workload.rate_rps=5000; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Runs at the same time; the number of cores if not given.
+    /// Parallel runs; by default the number of cores.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<usize>,
-    /// Write what GPUs and queues did in the first seed's run: FILE.json for Perfetto and chrome://tracing, FILE.svg as
-    /// a picture.
+    /// Write a timeline of GPUs and queues of the first seed's run: FILE.json for Perfetto and chrome://tracing,
+    /// FILE.svg as a picture.
     #[arg(long, value_name = "FILE")]
     pub(crate) timeline: Option<PathBuf>,
-    /// Where the timeline begins, in seconds; after the warm-up if not given.
+    /// Start of the timeline, in seconds; by default the end of the warm-up.
     #[arg(long, value_name = "SECONDS", requires = "timeline")]
     pub(crate) timeline_from_s: Option<f64>,
-    /// How long it is, in seconds; if not given, 5 for a trace and 0.25 for a picture.
+    /// Length of the timeline, in seconds. Default: 5 for a trace, 0.25 for a picture.
     #[arg(long, value_name = "SECONDS", requires = "timeline")]
     pub(crate) timeline_for_s: Option<f64>,
     /// Explain what became of a request of the first seed's run, and why: its sequence number (arrivals count from 0),
     /// or its id as in f0/1/17; repeatable.
     #[arg(long, value_name = "REQUEST")]
     pub(crate) explain: Vec<String>,
-    /// Explain so many of the requests that were dropped or late after the warm-up, the worst first.
+    /// Explain this many of the requests that were dropped or late after the warm-up, the worst first.
     #[arg(long, value_name = "COUNT", conflicts_with = "explain",
           value_parser = clap::value_parser!(u16).range(1..=EXPLAINED_MAX))]
     pub(crate) explain_worst: Option<u16>,
@@ -68,16 +68,16 @@ pub(crate) struct PaperArgs {
     /// A name from the list, `list`, `all`, or a paper: `symphony`, `nexus`, `kairos` or `blox`.
     #[arg(value_name = "LIST|NAME|PAPER|all")]
     pub(crate) name: String,
-    /// Where the files go; made if it is not there. The repository keeps them in docs/papers.
+    /// Folder to write to; created if missing. The repository keeps them in docs/papers.
     #[arg(long, value_name = "DIR", default_value = "papers")]
     pub(crate) out: PathBuf,
-    /// The folder with data that others measured, for the papers that need them: they are not part of the repository.
+    /// Folder with measurements of others, for the papers that need them; they are not part of the repository.
     #[arg(long, value_name = "DIR", env = "SYMPHONY_DATA")]
     pub(crate) data: Option<PathBuf>,
     /// Short runs, one seed, few points: about a minute for all.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Runs at the same time; the number of cores if not given.
+    /// Parallel runs; by default the number of cores.
     #[arg(long, value_parser = threads)]
     pub(crate) threads: Option<usize>,
 }

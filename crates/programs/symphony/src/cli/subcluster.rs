@@ -6,7 +6,8 @@ use super::{ClusterArgs, OperationArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SubclusterCommand {
-    /// Let a policy decide for a whole sub-cluster, in place of its models' own policies; what waits waits on.
+    /// Let one policy decide for a whole sub-cluster, in place of its models' own policies; queued requests stay
+    /// queued.
     Policy(SubclusterPolicyArgs),
 }
 

@@ -8,8 +8,8 @@ use super::Output;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TraceCommand {
-    /// Turn traces of others into one CSV of arrivals (time_s,model,items,slo_ms), which scenarios, `symphony load
-    /// --trace` and `symphony trace convert --from arrivals` read.
+    /// Convert traces of other systems into one CSV of arrivals (time_s,model,items,slo_ms), which scenarios, `symphony
+    /// load --trace` and `symphony trace convert --from arrivals` read.
     Convert(TraceConvertArgs),
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct TapeArrivalsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TraceConvertArgs {
-    /// What the files are.
+    /// The format of the files.
     #[arg(long, value_enum)]
     pub(crate) from: TraceFormat,
-    /// The files. Of azure2019 each is a day behind the one before; of the others all begin at 0.
+    /// The files. With azure2019 each file is one day after the one before; in other formats all begin at 0.
     #[arg(value_name = "FILE", required = true)]
     pub(crate) files: Vec<PathBuf>,
     /// The CSV.
@@ -42,25 +42,25 @@ pub(crate) struct TraceConvertArgs {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) part: TracePartArgs,
-    /// What the trace calls NAME, a function or a model, is MODEL; repeatable. Others keep their names, unless
-    /// --models or --only-mapped is given.
+    /// Map a function or model NAME of the trace to MODEL; repeatable. Other names stay, unless --models or
+    /// --only-mapped is given.
     #[arg(long, value_name = "NAME=MODEL", value_parser = renamed)]
     pub(crate) map: Vec<(String, String)>,
-    /// Models for what --map does not name, by rank as in papers: the most invoked function is the first model, and
-    /// behind the last model it begins anew with the first.
+    /// Models for sources that --map does not name, by rank as in papers: the most invoked function is the first model;
+    /// after the last model it starts again with the first.
     #[arg(long, value_name = "MODEL,…", value_delimiter = ',')]
     pub(crate) models: Vec<String>,
-    /// Leave out what --map does not name.
+    /// Leave out sources that --map does not name.
     #[arg(long, requires = "map", conflicts_with = "models")]
     pub(crate) only_mapped: bool,
-    /// How arrivals lie in a time of which only their number is known (azure2019, blox): anywhere, or at equal
-    /// distances; poisson if not given.
+    /// How to spread arrivals of which only the number per interval is known (azure2019, blox): at random, or evenly;
+    /// default poisson.
     #[arg(long, value_enum)]
     pub(crate) spread: Option<SpreadName>,
-    /// The seed of that; 1 if not given.
+    /// The seed of that; default 1.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// How long a job of blox asks for its rate, in seconds; 30 if not given, an epoch of Nexus.
+    /// Seconds for which a job of blox keeps its rate; default 30, an epoch of Nexus.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) job_s: Option<f64>,
 }
@@ -68,13 +68,13 @@ pub(crate) struct TraceConvertArgs {
 /// Which part of a trace, and how fast.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct TracePartArgs {
-    /// Where the part that is taken begins, in seconds of the trace.
+    /// Start of the part to take, in seconds of the trace.
     #[arg(long, value_name = "SECONDS", default_value_t = 0.0)]
     pub(crate) from_s: f64,
-    /// How long it is, in seconds of the trace; to its end if not given.
+    /// Length of the part, in seconds of the trace; by default to its end.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) for_s: Option<f64>,
-    /// How many times as fast it is played: at 2 it takes half of its time.
+    /// Speed factor: at 2 it takes half of its time.
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     pub(crate) speed: f64,
 }
@@ -127,16 +127,16 @@ pub(crate) struct CompareArgs {
     /// The policies, as `symphony sim` takes them; also repeatable.
     #[arg(long = "policy", value_name = "POLICY,…", required = true)]
     pub(crate) policies: Vec<String>,
-    /// Numbers of GPUs; as recorded if not given. Several kinds keep their proportions.
+    /// Numbers of GPUs; by default as recorded. Several kinds keep their proportions.
     #[arg(long, value_name = "COUNT,…", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=i64::from(symphony_workload::SCENARIO_GPUS_MAX)))]
     pub(crate) gpus: Vec<u32>,
     #[command(flatten)]
     pub(crate) part: TracePartArgs,
-    /// Override a key of the scenario that is made of the tapes, for example --set network.ctrl_us=50; repeatable.
+    /// Override a key of the scenario made from the tapes, for example --set network.ctrl_us=50; repeatable.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Runs at the same time; the number of cores if not given.
+    /// Parallel runs; by default the number of cores.
     #[arg(long, value_parser = super::simulate::threads)]
     pub(crate) threads: Option<usize>,
     /// Also write a page with plots.

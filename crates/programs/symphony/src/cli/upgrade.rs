@@ -6,10 +6,10 @@ use super::{ClusterArgs, FederationArgs, OperationArgs, Output};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum UpgradeCommand {
-    /// Show whether an upgrade can be finished, and which processes are still of an older release.
+    /// Show whether an upgrade can be finished, and which processes still run an older release.
     Show(UpgradeShowArgs),
-    /// Have the cluster write by the newest level, once every process knows it. It cannot be taken back: older releases
-    /// can join no more.
+    /// Raise the cluster to the newest level, once every process knows it. This cannot be undone: older releases can no
+    /// longer join.
     Finish(UpgradeFinishArgs),
 }
 

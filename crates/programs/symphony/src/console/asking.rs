@@ -8,8 +8,8 @@ use tokio::time::Instant;
 /// Frontends and leaders that are asked at a time.
 const ASKED_AT_A_TIME_MAX: usize = 64;
 
-/// Puts its question to each of these, in this order, and returns who was asked with the answer; none if it had not
-/// come by then.
+/// Puts its question to each of these, in this order, and returns each name with its answer; none if that had not come
+/// by then.
 pub(super) async fn ask_by<Q, T, F: Future<Output = T>>(
     by: Instant,
     asked: Vec<(String, Q)>,

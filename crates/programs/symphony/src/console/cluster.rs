@@ -7,7 +7,7 @@ use symphony_protocol::view::View;
 use symphony_telemetry::history::{Counts, Overview};
 use symphony_types::Level;
 
-use super::Me;
+use super::ProcessInfo;
 use crate::inspect::models::{model_state, no_gpu};
 use crate::inspect::{events, members, subcluster_name};
 
@@ -19,7 +19,7 @@ pub(super) fn json(
     view: &View,
     load: &Value,
     histories: BTreeMap<String, Overview>,
-    me: &Me,
+    me: &ProcessInfo,
     notes: &[String],
     now_unix_ms: u64,
 ) -> Value {
@@ -119,7 +119,7 @@ fn last_events(view: &View) -> Value {
     events
 }
 
-fn processes(view: &View, versions: &BTreeMap<String, String>, me: &Me) -> Value {
+fn processes(view: &View, versions: &BTreeMap<String, String>, me: &ProcessInfo) -> Value {
     let mut processes = members::show(view).2;
     for process in processes.as_array_mut().into_iter().flatten() {
         let version = match (process["role"].as_str(), process["name"].as_str(), process["id"].as_str()) {

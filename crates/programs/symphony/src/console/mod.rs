@@ -43,7 +43,7 @@ const LEADER_WITHIN: Duration = Duration::from_secs(2);
 const REPLICA_WITHIN: Duration = Duration::from_secs(1);
 /// How long a leader has to tell of a request or of its last batches: people wait for it.
 const BATCHES_WITHIN: Duration = Duration::from_secs(2);
-/// How long everything may take, the wait for others who ask the same included; the page waits a little longer.
+/// How long everything may take, the wait for the same question of others included; the page waits a little longer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
 /// How long gathering may take: what came by then is the answer, and a moment is left to make it.
 const GATHERED_WITHIN: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ const GPUS_OVER: Duration = Duration::from_secs(5);
 
 /// Which process this is.
 #[derive(Clone, Debug)]
-pub(crate) struct Me {
+pub(crate) struct ProcessInfo {
     pub(crate) role: &'static str,
     pub(crate) name: String,
     /// What people have to know of what it shows.
@@ -79,7 +79,7 @@ pub(crate) struct OwnRequests {
 pub(crate) struct Console(Arc<Inner>);
 
 struct Inner {
-    me: Me,
+    me: ProcessInfo,
     net: Net,
     control: ControlClient,
     http: PageClient,
@@ -87,8 +87,8 @@ struct Inner {
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
     /// None if this process is no frontend.
     own: Option<Arc<OwnRequests>>,
-    /// The last look: those who ask different things within a second share it.
-    looked: tokio::sync::Mutex<Option<(Instant, Look)>>,
+    /// The last snapshot: different questions within a second share it.
+    newest_snapshot: tokio::sync::Mutex<Option<(Instant, Snapshot)>>,
     window: Mutex<(Option<Duration>, Window)>,
     /// Frontends that did not answer the last question.
     silent: Mutex<BTreeSet<String>>,
@@ -99,7 +99,7 @@ struct Inner {
 
 /// A view of the cluster, and what people have to know of it.
 #[derive(Clone, Debug)]
-struct Look {
+struct Snapshot {
     /// When it came, since the beginning of this process.
     at: Duration,
     view: Arc<View>,
@@ -112,7 +112,7 @@ impl Console {
     /// # Errors
     /// If this system cannot make HTTP requests.
     pub(crate) fn new(
-        me: Me,
+        me: ProcessInfo,
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
@@ -125,7 +125,7 @@ impl Console {
     /// # Errors
     /// As [`Console::new`].
     pub(crate) fn of_frontend(
-        me: Me,
+        me: ProcessInfo,
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
@@ -135,7 +135,7 @@ impl Console {
     }
 
     fn with_own(
-        me: Me,
+        me: ProcessInfo,
         net: Net,
         control: ControlClient,
         newest: impl Fn() -> Arc<View> + Send + Sync + 'static,
@@ -149,7 +149,7 @@ impl Console {
             http,
             newest: Box::new(newest),
             own,
-            looked: tokio::sync::Mutex::default(),
+            newest_snapshot: tokio::sync::Mutex::default(),
             window: Mutex::new((None, Window::new(GPUS_OVER))),
             silent: Mutex::default(),
             began: Instant::now(),
@@ -181,18 +181,18 @@ impl Inner {
         }
     }
 
-    /// The last look if it is fresh, or a new one.
-    async fn fresh_look(&self) -> Look {
-        let mut looked = self.looked.lock().await;
-        if let Some((at, look)) = &*looked
+    /// The last snapshot if it is fresh, or a new one.
+    async fn fresh_snapshot(&self) -> Snapshot {
+        let mut newest_snapshot = self.newest_snapshot.lock().await;
+        if let Some((at, snapshot)) = &*newest_snapshot
             && at.elapsed() < FRESH
         {
-            return look.clone();
+            return snapshot.clone();
         }
         let (view, notes) = self.view().await;
-        let look = Look { at: self.began.elapsed(), view, notes };
-        *looked = Some((Instant::now(), look.clone()));
-        look
+        let snapshot = Snapshot { at: self.began.elapsed(), view, notes };
+        *newest_snapshot = Some((Instant::now(), snapshot.clone()));
+        snapshot
     }
 
     /// The cluster's view from the best source that answers.
@@ -223,11 +223,11 @@ impl Inner {
     /// What each frontend says by then, or why it says nothing, which goes to `notes`.
     async fn histories<T: DeserializeOwned + Counted + Send + 'static>(
         &self,
-        look: &mut Look,
+        snapshot: &mut Snapshot,
         model: Option<&str>,
         by: tokio::time::Instant,
     ) -> BTreeMap<String, T> {
-        let there = look.view.frontends.values().filter(|frontend| !frontend.has_left());
+        let there = snapshot.view.frontends.values().filter(|frontend| !frontend.has_left());
         let mut asked: Vec<_> = there.map(|frontend| (frontend.name.clone(), frontend.clone())).collect();
         {
             // Many that hang must not keep those from answering that do not.
@@ -265,36 +265,36 @@ impl Inner {
             }
         }
         if let Some(note) = silent_note(&silent, all) {
-            look.notes.push(note);
+            snapshot.notes.push(note);
         } else if all == 0 {
-            look.notes.push("there is no frontend: nobody counts requests".to_owned());
+            snapshot.notes.push("there is no frontend: requests are not counted".to_owned());
         }
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent.into_keys().collect();
         known
     }
 
     async fn cluster(&self, by: tokio::time::Instant) -> Value {
-        let mut look = self.fresh_look().await;
-        let histories = self.histories::<Overview>(&mut look, None, by).await;
-        let load = self.load(&look);
-        cluster::json(&look.view, &load, histories, &self.me, &look.notes, unix_ms())
+        let mut snapshot = self.fresh_snapshot().await;
+        let histories = self.histories::<Overview>(&mut snapshot, None, by).await;
+        let load = self.load(&snapshot);
+        cluster::json(&snapshot.view, &load, histories, &self.me, &snapshot.notes, unix_ms())
     }
 
     async fn model(&self, name: &str, by: tokio::time::Instant) -> Result<Value, PageRefusal> {
-        let mut look = self.fresh_look().await;
-        if look.view.model_named(name).is_none() {
+        let mut snapshot = self.fresh_snapshot().await;
+        if snapshot.view.model_named(name).is_none() {
             return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
         }
         let mut series = Series::default();
-        for told in self.histories::<Series>(&mut look, Some(name), by).await.into_values() {
+        for told in self.histories::<Series>(&mut snapshot, Some(name), by).await.into_values() {
             series.add(told);
         }
-        Ok(model::json(&look.view, name, &series, &look.notes, unix_ms()))
+        Ok(model::json(&snapshot.view, name, &series, &snapshot.notes, unix_ms()))
     }
 
-    /// What `top` says of queues and GPUs between this look and those of the last seconds.
-    fn load(&self, look: &Look) -> Value {
-        let at = look.at;
+    /// What `top` says of queues and GPUs between this snapshot and those of the last seconds.
+    fn load(&self, snapshot: &Snapshot) -> Value {
+        let at = snapshot.at;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, samples) = &mut *window;
         // No page was open for a while: means over that time would say little of now.
@@ -302,7 +302,7 @@ impl Inner {
             *samples = Window::new(GPUS_OVER);
         }
         *last = Some(at);
-        let mut load = samples.take(Sample::of_view(at, View::clone(&look.view))).json();
+        let mut load = samples.take(Sample::of_view(at, View::clone(&snapshot.view))).json();
         if load["span_s"] == 0.0 {
             cluster::forget_gpu_times(&mut load);
         }
@@ -310,16 +310,16 @@ impl Inner {
     }
 
     async fn timeline(&self, by: tokio::time::Instant) -> Value {
-        let mut look = self.fresh_look().await;
-        let load = self.load(&look);
-        let asked = timeline::asked(&look.view);
+        let mut snapshot = self.fresh_snapshot().await;
+        let load = self.load(&snapshot);
+        let asked = timeline::asked(&snapshot.view);
         let count = timeline::batches_of_each(asked.values().map(Vec::len).sum());
         let mut calls = Vec::new();
         for (addr, models) in asked {
             // One connection for all of its models.
             match ControlClient::new(&self.net, std::slice::from_ref(&addr)) {
                 Ok(client) => calls.extend(models.into_iter().map(|model| (addr.clone(), (client.clone(), model)))),
-                Err(error) => look.notes.push(format!("{addr} cannot be asked for its batches: {error}")),
+                Err(error) => snapshot.notes.push(format!("{addr} cannot be asked for its batches: {error}")),
             }
         }
         let call = |(client, model): (ControlClient, ModelId)| async move {
@@ -341,26 +341,26 @@ impl Inner {
             }
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} does not tell its batches: {error}"));
-        look.notes.extend(silent);
-        timeline::json(&load, &explanations, &look.notes, unix_ms())
+        snapshot.notes.extend(silent);
+        timeline::json(&load, &explanations, &snapshot.notes, unix_ms())
     }
 
     async fn explain(&self, request: &str) -> Result<Value, PageRefusal> {
         let id = request.parse::<RequestId>().map_err(|error| PageRefusal::bad_request(error.to_string()))?;
-        let look = self.fresh_look().await;
-        if !look.view.frontends.contains_key(&id.frontend) {
+        let snapshot = self.fresh_snapshot().await;
+        if !snapshot.view.frontends.contains_key(&id.frontend) {
             return Err(PageRefusal::not_found(format!("request {id}: there is no frontend {}", id.frontend)));
         }
         let turn = self.explaining.acquire().await;
         let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
         let asked = Question::Request(asked);
-        let (told, mut silent) = explanations::ask_all(&self.net, &look.view, asked, BATCHES_WITHIN).await;
+        let (told, mut silent) = explanations::ask_all(&self.net, &snapshot.view, asked, BATCHES_WITHIN).await;
         if told.is_empty() {
-            match explanations::of_pipeline(&look.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
+            match explanations::of_pipeline(&snapshot.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
                 Ok(Some(explanation)) => {
                     let texts = [explanation.to_string()];
-                    return Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": look.notes }));
+                    return Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": snapshot.notes }));
                 }
                 Ok(None) => {}
                 Err(unanswered) => silent.push(unanswered),
@@ -368,7 +368,7 @@ impl Inner {
             return Err(PageRefusal::not_found(explanations::unknown(&format!("request {id}"), &silent)));
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
-        let notes: Vec<_> = look.notes.into_iter().chain(silent).collect();
+        let notes: Vec<_> = snapshot.notes.into_iter().chain(silent).collect();
         let texts: Vec<_> = told.into_iter().map(|explanation| explanation.text).collect();
         Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": notes }))
     }

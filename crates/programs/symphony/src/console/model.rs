@@ -17,7 +17,7 @@ pub(super) fn json(view: &View, name: &str, series: &Series, notes: &[String], n
     }
     let now_s = now_unix_ms / 1000;
     let slots = series.slots.iter().filter_map(|(&at, counts)| {
-        // The present slot is not over, and the first one may have begun before anybody counted.
+        // The present slot is not over, and the first one may have begun before counting did.
         let (begin, end) = (at.saturating_mul(1000), at.saturating_add(SLOT_S).saturating_mul(1000));
         let counted_ms = end.min(now_unix_ms).saturating_sub(begin.max(series.began_unix_ms));
         if end > now_unix_ms && counted_ms < YOUNG_MS {
@@ -74,7 +74,7 @@ mod tests {
         };
         assert_eq!(rates(NOW_MS + 12_500), [2.0, 2.0]);
         assert_eq!(rates(NOW_MS + 11_900), [2.0], "it has just begun");
-        // The clocks of those who counted are ahead.
+        // The clocks of the processes that counted are ahead.
         assert_eq!(rates(NOW_MS + 9_000), [8.0 / 3.0]);
     }
 }

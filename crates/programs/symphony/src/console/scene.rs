@@ -6,7 +6,7 @@ use symphony_protocol::view::{EventView, NodeView, View};
 use symphony_telemetry::history::{History, RequestEnd};
 use symphony_types::{BootId, DropReason, FrontendId, Nanos, NodeId, Outcome, RequestId};
 
-use super::Me;
+use super::ProcessInfo;
 use crate::inspect::scene;
 
 pub(super) const NOW_MS: u64 = 1_700_000_040_000;
@@ -19,8 +19,8 @@ pub(super) fn view() -> View {
     view
 }
 
-pub(super) fn me() -> Me {
-    Me { role: "frontend", name: "front".into(), note: None }
+pub(super) fn me() -> ProcessInfo {
+    ProcessInfo { role: "frontend", name: "front".into(), note: None }
 }
 
 /// So many requests of model `m`, twenty seconds ago; every tenth was dropped.

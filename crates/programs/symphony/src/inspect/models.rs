@@ -35,7 +35,7 @@ pub(crate) fn show(view: &View) -> Shown {
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
 }
 
-/// The trunk that it shares, and with whom, itself included.
+/// The trunk that it shares, and the models that share it, itself included.
 fn family(view: &View, model: &ModelView) -> Option<Value> {
     let trunk = model.shared_trunk()?;
     let members = view.family_of(model).into_iter().filter_map(|id| Some(view.models.get(&id)?.spec.name.clone()));

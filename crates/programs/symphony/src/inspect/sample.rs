@@ -15,7 +15,7 @@ use super::frontend_page::{self, PageClient};
 use crate::cli::{ClusterArgs, PublicArgs};
 
 /// The timeout for finding a replica that answers: a longer silence is shown on the screen.
-const LOOK_WITHIN: Duration = Duration::from_secs(2);
+const VIEW_WITHIN: Duration = Duration::from_secs(2);
 /// The number of frontends asked concurrently.
 const FRONTENDS_ASKED_MAX: usize = 64;
 
@@ -84,7 +84,7 @@ impl Sampler {
     /// # Errors
     /// If no replica answers for the cluster. A frontend that does not answer is recorded as such in the sample.
     pub(crate) async fn take(&self, began: Instant) -> anyhow::Result<Sample> {
-        let view = self.control.get(true, LOOK_WITHIN).await?;
+        let view = self.control.get(true, VIEW_WITHIN).await?;
         let at = began.elapsed();
         let asked = view.frontends.iter().filter(|(_, frontend)| !frontend.has_left());
         let asked: Vec<_> = asked.map(|(&id, frontend)| (id, frontend.clone())).collect();

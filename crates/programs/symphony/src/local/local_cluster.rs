@@ -15,14 +15,14 @@ use tokio::time::Instant;
 
 use super::layout::Layout;
 use super::pki::Pki;
-use super::process::{Process, Tie};
+use super::process::{Process, ProcessLifetime};
 
 /// How long the processes may take to register.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// The period of that check.
 const POLL: Duration = Duration::from_millis(50);
 /// The timeout of one check.
-const LOOK_WITHIN: Duration = Duration::from_millis(500);
+const VIEW_WITHIN: Duration = Duration::from_millis(500);
 
 /// The last log line of a replica that `symphony members` has removed.
 const REMOVED: &str = "was removed from the cluster and its id is never given again";
@@ -64,9 +64,10 @@ impl LocalCluster {
                 scheduler: Some(scheduler.clone()),
                 ..base(layout, pki.security(Role::Scheduler, &scheduler.id.get().to_string()))
             };
-            cluster
-                .schedulers
-                .push((scheduler.id, Process::start_node("scheduler", &name, &config, dir, Tie::EndsWithParent)?));
+            cluster.schedulers.push((
+                scheduler.id,
+                Process::start_node("scheduler", &name, &config, dir, ProcessLifetime::EndsWithParent)?,
+            ));
         }
         // A sub-cluster's leader is chosen among the replicas that are up when its first backend registers.
         cluster.wait_for(&bar, |view| missing_schedulers(view, layout)).await?;
@@ -75,7 +76,13 @@ impl LocalCluster {
                 backend: Some(backend.clone()),
                 ..base(layout, pki.security(Role::Backend, &backend.name))
             };
-            cluster.others.push(Process::start_node("backend", &backend.name, &config, dir, Tie::EndsWithParent)?);
+            cluster.others.push(Process::start_node(
+                "backend",
+                &backend.name,
+                &config,
+                dir,
+                ProcessLifetime::EndsWithParent,
+            )?);
         }
         if let Some(frontend) = layout.own_frontend() {
             let security = pki.security(Role::Frontend, &frontend.name);
@@ -83,7 +90,13 @@ impl LocalCluster {
             let tenants = frontend.tenants.is_some();
             pki.authorize(&mut frontend.repository, tenants)?;
             let config = NodeConfig { frontend: Some(frontend.clone()), ..base(layout, security) };
-            cluster.others.push(Process::start_node("frontend", &frontend.name, &config, dir, Tie::EndsWithParent)?);
+            cluster.others.push(Process::start_node(
+                "frontend",
+                &frontend.name,
+                &config,
+                dir,
+                ProcessLifetime::EndsWithParent,
+            )?);
         }
         cluster.wait_for(&bar, |view| missing(view, layout)).await?;
         bar.finish_and_clear();
@@ -116,7 +129,7 @@ impl LocalCluster {
             "provision",
             &args,
             &dir.join("logs").join("provision.log"),
-            Tie::EndsWithParent,
+            ProcessLifetime::EndsWithParent,
         )?);
         let bar = ProgressBar::new_spinner().with_message("starting the first backend");
         let is_there = |view: &View| view.backends.values().any(|b| b.name == first && b.up);
@@ -130,7 +143,7 @@ impl LocalCluster {
         let give_up = Instant::now() + READY_WITHIN;
         loop {
             self.check()?;
-            let missing = match self.control.get(false, LOOK_WITHIN).await {
+            let missing = match self.control.get(false, VIEW_WITHIN).await {
                 Ok(view) => match missing(&view) {
                     None => return Ok(()),
                     Some(missing) => missing,

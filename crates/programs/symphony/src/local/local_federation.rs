@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::layout::Layout;
 use super::local_cluster::LocalCluster;
 use super::pki::Pki;
-use super::process::{Process, Tie};
+use super::process::{Process, ProcessLifetime};
 
 /// Replicas of the top-level group: one may fail.
 const REPLICAS: u16 = 3;
@@ -117,7 +117,7 @@ impl LocalFederation {
             };
             let security = pki.security(Role::Scheduler, &replica.id.get().to_string());
             let config = NodeConfig { federation: Some(own), ..base(layout, security) };
-            all.others.push(Process::start_node("federation", &name, &config, dir, Tie::EndsWithParent)?);
+            all.others.push(Process::start_node("federation", &name, &config, dir, ProcessLifetime::EndsWithParent)?);
         }
         let mut clusters = seen_by(layout, dir, Role::Frontend, &layout.frontend.name);
         for (index, cluster) in clusters.iter_mut().enumerate() {
@@ -127,7 +127,13 @@ impl LocalFederation {
         let security = pki.security(Role::Frontend, &layout.frontend.name);
         let frontend = Some(layout.frontend.clone());
         let config = NodeConfig { federation: Some(own), frontend, ..base(layout, security) };
-        all.others.push(Process::start_node("frontend", &layout.frontend.name, &config, dir, Tie::EndsWithParent)?);
+        all.others.push(Process::start_node(
+            "frontend",
+            &layout.frontend.name,
+            &config,
+            dir,
+            ProcessLifetime::EndsWithParent,
+        )?);
         all.wait(layout).await?;
         Ok(all)
     }

@@ -8,7 +8,7 @@ mod local_cluster;
 mod local_federation;
 mod pki;
 pub(crate) mod process;
-mod tell;
+mod start_message;
 pub(crate) mod up;
 
 use std::sync::LazyLock;

@@ -128,7 +128,7 @@ mod tests {
             let (_, pem) = parse_x509_pem(&pem).unwrap();
             let (_, certificate) = parse_x509_certificate(&pem.contents).unwrap();
             let names = certificate.subject_alternative_name().unwrap().unwrap().value.general_names.len();
-            // One is who it is.
+            // One is its identity.
             assert_eq!(names, if role == Role::Scheduler { 3 } else { 1 }, "{role} {name}");
         }
     }

@@ -19,14 +19,14 @@ const POLL: Duration = Duration::from_millis(20);
 
 /// Whether a process outlives the one that started it, if that is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tie {
+pub(crate) enum ProcessLifetime {
     /// It ends with it, as on SIGTERM.
     EndsWithParent,
     /// It goes on.
     Outlives,
 }
 
-impl Tie {
+impl ProcessLifetime {
     /// For the children of this process: they end with it if it ends with its own parent.
     pub(crate) fn as_own() -> Self {
         if std::env::var_os(ENDS_WITH_PARENT).is_some() { Self::EndsWithParent } else { Self::Outlives }
@@ -39,23 +39,23 @@ pub(crate) struct Process {
     pub(crate) name: String,
     pub(crate) log: PathBuf,
     child: Child,
-    told_to_stop: bool,
+    stop_requested: bool,
 }
 
 impl Process {
     /// Starts this same binary with `args`; all its output goes to `log`.
-    pub(crate) fn start(name: &str, args: &[&str], log: &Path, tie: Tie) -> anyhow::Result<Self> {
+    pub(crate) fn start(name: &str, args: &[&str], log: &Path, lifetime: ProcessLifetime) -> anyhow::Result<Self> {
         let binary = std::env::current_exe().context("cannot find this program's own file")?;
         let file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         let mut command = Command::new(&binary);
         command.args(args).stdout(file.try_clone()?).stderr(file);
-        match tie {
+        match lifetime {
             // This process holds the other end as long as it holds the child, and no other process has it.
-            Tie::EndsWithParent => command.stdin(Stdio::piped()).env(ENDS_WITH_PARENT, "1"),
-            Tie::Outlives => command.stdin(Stdio::null()).env_remove(ENDS_WITH_PARENT),
+            ProcessLifetime::EndsWithParent => command.stdin(Stdio::piped()).env(ENDS_WITH_PARENT, "1"),
+            ProcessLifetime::Outlives => command.stdin(Stdio::null()).env_remove(ENDS_WITH_PARENT),
         };
         let child = command.spawn().with_context(|| format!("cannot start {} for {name}", binary.display()))?;
-        Ok(Self { name: name.to_owned(), log: log.to_owned(), child, told_to_stop: false })
+        Ok(Self { name: name.to_owned(), log: log.to_owned(), child, stop_requested: false })
     }
 
     /// Starts a node with this configuration, which is stored in `dir` together with its log.
@@ -64,12 +64,12 @@ impl Process {
         name: &str,
         config: &NodeConfig,
         dir: &Path,
-        tie: Tie,
+        lifetime: ProcessLifetime,
     ) -> anyhow::Result<Self> {
         let path = dir.join(format!("{name}.toml"));
         std::fs::write(&path, config.to_toml()).with_context(|| format!("cannot write {}", path.display()))?;
         let log = dir.join("logs").join(format!("{name}.log"));
-        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log, tie)
+        Self::start(name, &[role, "--config", &path.to_string_lossy()], &log, lifetime)
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -93,22 +93,22 @@ impl Process {
     }
 
     /// SIGTERM, once.
-    pub(crate) fn tell_to_stop(&mut self) {
+    pub(crate) fn request_stop(&mut self) {
         // The id of a process that has ended and was waited for is no longer valid.
-        if !self.told_to_stop && matches!(self.child.try_wait(), Ok(None)) {
+        if !self.stop_requested && matches!(self.child.try_wait(), Ok(None)) {
             let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGTERM);
         }
-        self.told_to_stop = true;
+        self.stop_requested = true;
     }
 
     /// If it has ended: whether it was told to.
-    pub(crate) const fn told_to_stop(&self) -> bool {
-        self.told_to_stop
+    pub(crate) const fn stop_requested(&self) -> bool {
+        self.stop_requested
     }
 
     /// SIGTERM, and SIGKILL if it does not end in time.
     pub(crate) fn stop(&mut self) {
-        self.tell_to_stop();
+        self.request_stop();
         let give_up = Instant::now() + STOP_WITHIN;
         while Instant::now() < give_up {
             if !matches!(self.child.try_wait(), Ok(None)) {

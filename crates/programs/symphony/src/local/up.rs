@@ -14,7 +14,7 @@ use symphony_types::Level;
 use super::layout::Layout;
 use super::local_cluster::LocalCluster;
 use super::local_federation::{FederationLayout, LocalFederation, PORTS_APART};
-use super::{demo_models, signalled, tell};
+use super::{demo_models, signalled, start_message};
 use crate::cli::UpArgs;
 use crate::contexts::{self, Contexts};
 use crate::exit::bad_input;
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         cluster = start(args, &layout, &dir) => cluster?,
         stopped = &mut stop => return stopped,
     };
-    print!("{}{}", tell::cluster(&layout, &dir), tell::context(&contexts()));
+    print!("{}{}", start_message::cluster(&layout, &dir), start_message::context(&contexts()));
     let result = loop {
         tokio::select! {
             stopped = &mut stop => break stopped,
@@ -118,7 +118,7 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
         all = LocalFederation::start(layout, dir) => all?,
         stopped = &mut stop => return stopped,
     };
-    print!("{}{}", tell::federation(layout, dir), tell::context(&contexts()));
+    print!("{}{}", start_message::federation(layout, dir), start_message::context(&contexts()));
     let result = loop {
         tokio::select! {
             stopped = &mut stop => break stopped,

@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use serde_json::{Value, json};
 use symphony_config::FramesConfig;
-use symphony_net::{Carrier, CarrierWish, Carriers, Rings, rdma_fabric};
+use symphony_net::{Carrier, CarrierPreference, Carriers, Rings, rdma_fabric};
 use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 
 /// Number of links by transport.
@@ -64,8 +64,8 @@ pub(super) fn carriers(config: &FramesConfig, registry: &Registry) -> anyhow::Re
             None
         }
     };
-    let wish = CarrierWish { expected: config.expects_other_than_tcp(), required: config.refuses_tcp() };
-    let carriers = Carriers::new(rings, fabric, wish);
+    let preference = CarrierPreference { expected: config.expects_other_than_tcp(), required: config.refuses_tcp() };
+    let carriers = Carriers::new(rings, fabric, preference);
     registry.collect(CarrierCollector(carriers.clone()));
     Ok(carriers)
 }
@@ -79,7 +79,7 @@ pub(super) fn json(carriers: &Carriers) -> Value {
 }
 
 fn wakes(carriers: &Carriers) -> u64 {
-    carriers.rings().map_or(0, Rings::rung)
+    carriers.rings().map_or(0, Rings::wake_ups)
 }
 
 #[derive(Debug)]

@@ -17,7 +17,7 @@ use super::{
     DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
 };
 use crate::cli::NodeArgs;
-use crate::console::{Console, Me, OwnRequests};
+use crate::console::{Console, OwnRequests, ProcessInfo};
 use crate::exit::bad_input;
 
 /// The extra time for the last answers to reach their clients.
@@ -131,7 +131,7 @@ fn console(
     frontend: &Frontend,
     note: Option<String>,
 ) -> anyhow::Result<Console> {
-    let me = Me { role: "frontend", name: own.name.clone(), note };
+    let me = ProcessInfo { role: "frontend", name: own.name.clone(), note };
     let (shown, counted, explaining) = (frontend.clone(), frontend.clone(), frontend.clone());
     let own = OwnRequests {
         history: Box::new(move |model| counted.history_json(model)),
@@ -173,7 +173,7 @@ fn public_access(config: &NodeConfig, own: &FrontendConfig, registry: &Registry)
             }
         }
         None if beyond_loopback && config.security.insecure_public => {
-            tracing::warn!("security.insecure_public: whoever reaches the public ports is served");
+            tracing::warn!("security.insecure_public: the public ports serve every client that reaches them");
         }
         None => {}
     }

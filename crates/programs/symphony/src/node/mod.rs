@@ -34,7 +34,7 @@ use tokio::sync::watch;
 
 pub(crate) use self::port_holder::port_holder;
 use crate::cli::NodeArgs;
-use crate::console::{Console, Me};
+use crate::console::{Console, ProcessInfo};
 use crate::exit::bad_input;
 
 /// How long a process that is told to stop may take to hand over or finish its work. Service managers should wait a
@@ -137,7 +137,7 @@ fn console(
     config: &NodeConfig,
     view: &watch::Receiver<Arc<View>>,
 ) -> anyhow::Result<Console> {
-    let me = Me { role, name: name.to_owned(), note: None };
+    let me = ProcessInfo { role, name: name.to_owned(), note: None };
     let (control, view) = (ControlClient::new(net, &control_addrs(config))?, view.clone());
     Console::new(me, net.clone(), control, move || Arc::clone(&view.borrow()))
 }

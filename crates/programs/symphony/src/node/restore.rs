@@ -59,7 +59,7 @@ async fn restore_cluster(
     let replica = cluster.replica(own.id).context("the configuration was checked")?;
     let dispatch = replica.dispatch.to_string();
     let plane = scheduler::plane_config(&Net::plaintext(), cluster, own, fresh_boot(), dispatch);
-    warn_of(&nobody_runs(cluster, state).await?);
+    warn_of(&check_none_runs(cluster, state).await?);
     let ids_skipped = rand::random_range(IDS_SKIPPED_MIN..=IDS_SKIPPED_MAX);
     let index = restore(&plane, backup, ids_skipped, rand::random()).await.map_err(|error| refused(file, error))?;
     Ok(next_steps(cluster, own.id, &own.data_dir, backup, index))
@@ -72,7 +72,7 @@ async fn restore_federation(file: &Path, config: &NodeConfig, backup: &Backup) -
     };
     let group = federation_replica::group(config, Net::plaintext())?;
     let replicas = own.replica.iter().map(|replica| (replica.control.to_string(), replica.id));
-    warn_of(&nobody_listens(replicas.collect(), "replica of the federation").await?);
+    warn_of(&check_none_listens(replicas.collect(), "replica of the federation").await?);
     let restored = symphony_federation::restore(group, backup, unix_ms(), rand::random()).await;
     let index = restored.map_err(|error| match error {
         FederationRestoreError::Backup(error @ BackupError::Foreign { .. }) => {
@@ -122,8 +122,8 @@ fn refused(file: &Path, error: RestoreError) -> anyhow::Error {
     }
 }
 
-/// What an address says of the scheduler behind it.
-enum Sign {
+/// The result of a connection attempt to a scheduler.
+enum ProbeResult {
     /// It takes connections.
     Runs(String),
     /// The machine has refused the connection: nothing listens.
@@ -134,29 +134,29 @@ enum Sign {
 
 /// Refuses while a replica of the former or of the new group takes connections: what it agrees on would be lost.
 /// Returns those that did not answer at all, and so may run.
-async fn nobody_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::Result<Vec<String>> {
+async fn check_none_runs(cluster: &ClusterConfig, state: &ClusterState) -> anyhow::Result<Vec<String>> {
     let former = state.nodes().iter().map(|(&id, node)| (node.control_addr.clone(), id));
     let new = cluster.scheduler.iter().map(|replica| (replica.control.to_string(), replica.id));
-    nobody_listens(former.chain(new).collect(), "scheduler").await
+    check_none_listens(former.chain(new).collect(), "scheduler").await
 }
 
 /// The same of replicas at these addresses.
-async fn nobody_listens(all: BTreeMap<String, NodeId>, what: &str) -> anyhow::Result<Vec<String>> {
+async fn check_none_listens(all: BTreeMap<String, NodeId>, what: &str) -> anyhow::Result<Vec<String>> {
     let answers = |(addr, id): (String, NodeId)| async move {
         let dialled = tokio::time::timeout(ANSWERS_WITHIN, TcpStream::connect(&addr)).await;
         let name = format!("{id} ({addr})");
         match dialled {
-            Ok(Ok(_)) => Sign::Runs(name),
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => Sign::Gone,
-            Ok(Err(_)) | Err(_) => Sign::Silent(name),
+            Ok(Ok(_)) => ProbeResult::Runs(name),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => ProbeResult::Gone,
+            Ok(Err(_)) | Err(_) => ProbeResult::Silent(name),
         }
     };
     let (mut running, mut silent) = (Vec::new(), Vec::new());
-    for sign in join_all(all.into_iter().map(answers)).await {
-        match sign {
-            Sign::Runs(name) => running.push(name),
-            Sign::Gone => {}
-            Sign::Silent(name) => silent.push(name),
+    for result in join_all(all.into_iter().map(answers)).await {
+        match result {
+            ProbeResult::Runs(name) => running.push(name),
+            ProbeResult::Gone => {}
+            ProbeResult::Silent(name) => silent.push(name),
         }
     }
     if running.is_empty() {
@@ -199,12 +199,12 @@ mod tests {
     #[tokio::test]
     async fn a_scheduler_that_takes_connections_is_named() {
         let mut cluster = config().cluster;
-        let silent = nobody_runs(&cluster, &ClusterState::default()).await.unwrap();
+        let silent = check_none_runs(&cluster, &ClusterState::default()).await.unwrap();
         assert!(silent.is_empty(), "it has refused: {silent:?}");
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap().to_string();
         cluster.scheduler[0].control = addr.parse().unwrap();
-        let refused = nobody_runs(&cluster, &ClusterState::default()).await.unwrap_err().to_string();
+        let refused = check_none_runs(&cluster, &ClusterState::default()).await.unwrap_err().to_string();
         assert!(
             refused.contains(&format!("n1 ({addr})"))
                 && refused.contains("a scheduler still")
@@ -216,9 +216,9 @@ mod tests {
     #[tokio::test]
     async fn who_does_not_answer_does_not_pass_for_stopped() {
         let mut cluster = config().cluster;
-        // The system refuses to dial a broadcast address, which says nothing of who listens.
+        // The system refuses to dial a broadcast address, which says nothing about listeners.
         cluster.scheduler[0].control = "255.255.255.255:7001".parse().unwrap();
-        let silent = nobody_runs(&cluster, &ClusterState::default()).await.unwrap();
+        let silent = check_none_runs(&cluster, &ClusterState::default()).await.unwrap();
         assert_eq!(silent, ["n1 (255.255.255.255:7001)"]);
     }
 }

@@ -150,7 +150,7 @@ fn another_may_lead(view: &View, node: NodeId) -> bool {
 }
 
 /// How often a replica looks whether it is to drain.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+const CHECK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// While this replica drains it does not lead the control group either, if another one can: it may be stopped in any
 /// way then.
@@ -165,7 +165,7 @@ async fn follow_while_draining(plane: &ControlPlane, node: NodeId) -> Infallible
         if hands_over {
             let _ = tokio::time::timeout(STEP_WITHIN, plane.give_leadership_away()).await;
         }
-        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        tokio::time::sleep(CHECK_AGAIN_AFTER).await;
     }
 }
 

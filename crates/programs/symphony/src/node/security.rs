@@ -30,7 +30,7 @@ const TEST_LEVEL: &str = "SYMPHONY_TEST_LEVEL";
 fn level() -> ClusterLevel {
     let told = cfg!(debug_assertions).then(|| std::env::var(TEST_LEVEL).ok()).flatten();
     let newest = told.and_then(|number| number.parse().ok()).map_or(Level::NEWEST, Level::new);
-    ClusterLevel::knowing(newest.min(Level::NEWEST))
+    ClusterLevel::up_to(newest.min(Level::NEWEST))
 }
 
 /// The node's credentials for the cluster; its certificate is renewed while the process runs.

@@ -30,7 +30,7 @@ use crate::node::parent::end_with_parent;
 use crate::tools::duty;
 
 /// The period of checks on the replicas.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// The timeout of a change of duty; after it the next check tries again.
 const CHANGE_DUTY_WITHIN: Duration = Duration::from_secs(2);
 /// The timeout of the first contact with the cluster.
@@ -49,8 +49,8 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
     let mut provisioners = Vec::with_capacity(args.config.len());
     for (at, file) in args.config.iter().enumerate() {
         let provisioned = provisioned(args, file)?;
-        let funds = budget.clone().map(|budget| Funds { budget, at, is_short: false });
-        provisioners.push(Provisioner::new(provisioned, args.cluster.control()?, funds)?);
+        let template_budget = budget.clone().map(|budget| TemplateBudget { budget, at, is_short: false });
+        provisioners.push(Provisioner::new(provisioned, args.cluster.control()?, template_budget)?);
     }
     distinct(&provisioners)?;
     end_with_parent();
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
         }
     };
     println!("stopping");
-    provisioners.iter_mut().for_each(Provisioner::tell_to_stop);
+    provisioners.iter_mut().for_each(Provisioner::request_stop);
     provisioners.iter_mut().for_each(Provisioner::stop);
     ended
 }
@@ -121,7 +121,7 @@ fn template(args: &ProvisionArgs, file: &Path, pki: Option<&Path>) -> anyhow::Re
     NodeConfig::load(Role::Backend, Some(file), std::env::vars(), &overrides).map_err(bad_input)
 }
 
-/// What is provisioned, and for whom.
+/// What is provisioned, and for which sub-cluster.
 #[derive(Debug)]
 pub(crate) struct Provisioned {
     /// The configuration of all replicas; replica N is called `backend.name`-N.
@@ -141,14 +141,14 @@ pub(crate) struct Provisioned {
 
 /// The desired number of replicas, and the number of GPUs that it was computed from.
 #[derive(Clone, Copy, Debug)]
-struct Wish {
+struct DesiredReplicas {
     replicas: u32,
     gpus: Option<f64>,
 }
 
 /// A template's access to the budget of all.
 #[derive(Debug)]
-struct Funds {
+struct TemplateBudget {
     budget: Budget,
     /// The template's number.
     at: usize,
@@ -166,17 +166,21 @@ pub(crate) struct Provisioner {
     fleet: Fleet,
     /// Sub-cluster and kind of its GPUs.
     counted: (String, String),
-    funds: Option<Funds>,
+    template_budget: Option<TemplateBudget>,
     /// Changes of duty that the cluster has not confirmed yet.
     duties: BTreeMap<u32, Duty>,
     every: Duration,
-    wish: Wish,
+    desired: DesiredReplicas,
     /// The last failed query, so that it is logged once.
     unanswered: Option<String>,
 }
 
 impl Provisioner {
-    fn new(provisioned: Provisioned, control: ControlClient, funds: Option<Funds>) -> anyhow::Result<Self> {
+    fn new(
+        provisioned: Provisioned,
+        control: ControlClient,
+        template_budget: Option<TemplateBudget>,
+    ) -> anyhow::Result<Self> {
         let Provisioned { template, pki, dir, net, control_addrs, horizontal, every } = provisioned;
         let backend = template.backend.as_ref().ok_or_else(|| bad_input("the configuration has no [backend]"))?;
         let [gpus] = backend.gpus.as_slice() else {
@@ -186,14 +190,14 @@ impl Provisioner {
         Ok(Self {
             scaler: Scaler::new(&net, &control_addrs, &backend.subcluster, &gpus.kind, gpus.count)?,
             counted: (backend.subcluster.clone(), gpus.kind.clone()),
-            funds,
+            template_budget,
             control,
             horizontal: Horizontal::new(horizontal),
             replicas: Replicas::default(),
             fleet: Fleet::new(template, pki, dir)?,
             duties: BTreeMap::new(),
             every,
-            wish: Wish { replicas: min, gpus: None },
+            desired: DesiredReplicas { replicas: min, gpus: None },
             unanswered: None,
         })
     }
@@ -203,19 +207,19 @@ impl Provisioner {
         let mut views = self.control.watch("provision");
         self.begin(&mut views).await?;
         let mut activity = self.scaler.activity();
-        let mut looks = tokio::time::interval(LOOK_EVERY);
-        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut polls = tokio::time::interval(POLL_EVERY);
+        polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut ask_at = Instant::now();
         loop {
             tokio::select! {
-                _ = looks.tick() => {}
+                _ = polls.tick() => {}
                 // A pushed change triggers a query at once.
                 Ok(()) = activity.changed() => ask_at = Instant::now(),
             }
             let now = Instant::now();
             if now >= ask_at {
                 ask_at = now + self.every;
-                self.wish = self.ask().await;
+                self.desired = self.ask().await;
             }
             let view = std::sync::Arc::clone(&views.borrow_and_update());
             self.reconcile(&view).await;
@@ -238,7 +242,7 @@ impl Provisioner {
         }
     }
 
-    async fn ask(&mut self) -> Wish {
+    async fn ask(&mut self) -> DesiredReplicas {
         let current = self.replicas.current();
         match self.scaler.ask().await {
             Ok(ScalerAnswer { active, measured }) => {
@@ -250,7 +254,7 @@ impl Provisioner {
                     false => self.horizontal.none(),
                 };
                 let replicas = self.affordable(replicas);
-                Wish { replicas, gpus }
+                DesiredReplicas { replicas, gpus }
             }
             Err(status) => {
                 let words = status.message().to_owned();
@@ -259,14 +263,14 @@ impl Provisioner {
                     self.unanswered = Some(words);
                 }
                 let replicas = self.horizontal.desired(Instant::now(), current, None);
-                Wish { replicas: self.affordable(replicas), gpus: None }
+                DesiredReplicas { replicas: self.affordable(replicas), gpus: None }
             }
         }
     }
 
     /// As many of the wanted replicas as can be paid.
     fn affordable(&mut self, wanted: u32) -> u32 {
-        let Some(Funds { budget, at, is_short }) = &mut self.funds else { return wanted };
+        let Some(TemplateBudget { budget, at, is_short }) = &mut self.template_budget else { return wanted };
         let granted = budget.grant(*at, wanted);
         if granted < wanted && !*is_short {
             println!("{wanted} replicas of kind {} are wanted; the budget pays for {granted}", self.counted.1);
@@ -279,7 +283,7 @@ impl Provisioner {
         let current = self.replicas.current();
         let known: Vec<_> = self.replicas.known().collect();
         let seen = known.into_iter().map(|number| (number, self.seen(view, number))).collect();
-        for order in self.replicas.step(Instant::now(), self.wish.replicas, &seen) {
+        for order in self.replicas.step(Instant::now(), self.desired.replicas, &seen) {
             self.carry_out(order, current);
         }
         self.agree(view).await;
@@ -296,7 +300,7 @@ impl Provisioner {
     }
 
     fn carry_out(&mut self, order: Order, current: u32) {
-        let Wish { replicas, gpus } = self.wish;
+        let DesiredReplicas { replicas, gpus } = self.desired;
         let wanted = gpus.map(|gpus| format!(", GPUs wanted: {gpus}")).unwrap_or_default();
         let why = format!("{current} replicas, {replicas} wanted{wanted}");
         let name = |number| self.fleet.name(number);
@@ -319,7 +323,7 @@ impl Provisioner {
             Order::Stop(number) => {
                 println!("stop {}", name(number));
                 self.duties.remove(&number);
-                self.fleet.tell_to_stop(number);
+                self.fleet.request_stop(number);
             }
             Order::Kill(number) => {
                 eprintln!("kill {}: it does not stop", name(number));
@@ -345,8 +349,8 @@ impl Provisioner {
     }
 
     /// Tells all replicas to stop, so that those of several kinds do it at the same time.
-    fn tell_to_stop(&mut self) {
-        self.fleet.tell_all_to_stop();
+    fn request_stop(&mut self) {
+        self.fleet.stop_all();
     }
 
     /// Stops all replicas; each first finishes its work.

@@ -9,7 +9,7 @@ use symphony_config::{Address, BackendConfig, NodeConfig, SecurityConfig};
 use symphony_net::{Authority, CredentialFiles, Identity, Role};
 
 use crate::exit::bad_input;
-use crate::local::process::{Process, Tie};
+use crate::local::process::{Process, ProcessLifetime};
 
 /// The validity of certificates generated for replicas.
 const CERTIFICATE_DAYS: u32 = 90;
@@ -57,7 +57,7 @@ impl Fleet {
         let metrics = free_from(&self.backend.metrics, &[backend.exec.port()])?;
         let backend = BackendConfig { metrics, ..backend };
         let config = NodeConfig { backend: Some(backend), security: self.security(&name)?, ..self.template.clone() };
-        let process = Process::start_node("backend", &name, &config, &self.dir, Tie::as_own())?;
+        let process = Process::start_node("backend", &name, &config, &self.dir, ProcessLifetime::as_own())?;
         self.processes.insert(number, process);
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Fleet {
     pub(crate) fn runs(&mut self, number: u32) -> bool {
         let Some(process) = self.processes.get_mut(&number) else { return false };
         let Some(end) = process.ended() else { return true };
-        if !process.told_to_stop() {
+        if !process.stop_requested() {
             eprintln!("{end}");
         }
         self.processes.remove(&number);
@@ -91,9 +91,9 @@ impl Fleet {
     }
 
     /// Tells a replica's process to stop; it drains first.
-    pub(crate) fn tell_to_stop(&mut self, number: u32) {
+    pub(crate) fn request_stop(&mut self, number: u32) {
         if let Some(process) = self.processes.get_mut(&number) {
-            process.tell_to_stop();
+            process.request_stop();
         }
     }
 
@@ -103,13 +103,13 @@ impl Fleet {
     }
 
     /// Tells all replicas to stop.
-    pub(crate) fn tell_all_to_stop(&mut self) {
-        self.processes.values_mut().for_each(Process::tell_to_stop);
+    pub(crate) fn stop_all(&mut self) {
+        self.processes.values_mut().for_each(Process::request_stop);
     }
 
     /// Stops all replicas; each first finishes its work.
     pub(crate) fn stop(&mut self) {
-        self.tell_all_to_stop();
+        self.stop_all();
         self.processes.values_mut().for_each(Process::stop);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn run(command: CertsCommand) -> anyhow::Result<()> {
             }
             Authority::create(&dir, &cluster).map_err(bad_input)?;
             println!("{}: give it to every process", dir.join("ca.pem").display());
-            println!("{}: keep it; whoever has it can join the cluster", dir.join("ca.key").display());
+            println!("{}: keep it secret; anything that has it can join the cluster", dir.join("ca.key").display());
             Ok(())
         }
         CertsCommand::Issue(args) => issue(&args),

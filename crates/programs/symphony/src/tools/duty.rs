@@ -12,7 +12,7 @@ use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
 /// How often a draining process is looked at.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The most models that a warning names.
 const NAMED_MAX: usize = 10;
@@ -41,7 +41,7 @@ pub(crate) async fn drain(args: &DrainArgs) -> anyhow::Result<()> {
                 Ok(Some(rest)) => left = rest,
                 Err(error) => left = error.to_string(),
             }
-            tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+            tokio::time::sleep(CHECK_AGAIN_AFTER).await;
         }
     };
     match tokio::time::timeout(wait, drained).await {

@@ -18,7 +18,7 @@ use crate::exit::bad_input;
 use crate::inspect::Shown;
 
 /// The timeout for finding a replica that answers.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
+const VIEW_WITHIN: Duration = Duration::from_secs(5);
 
 impl FederationArgs {
     /// The federation's control surface, if it was named.
@@ -153,7 +153,7 @@ async fn until<T>(
         Ok(found) => found,
         Err(_) => {
             // Only the leader knows of GPUs.
-            let newest = federation.get(true, LOOK_WITHIN).await.ok();
+            let newest = federation.get(true, VIEW_WITHIN).await.ok();
             let no_gpu = newest.as_ref().and_then(|view| view.models.get(name)).map(without_gpu).unwrap_or_default();
             let why = match (last.is_empty(), no_gpu.is_empty()) {
                 (false, _) => last,
@@ -177,7 +177,7 @@ pub(crate) async fn left_to_clusters(
     refused: &str,
     command: &str,
 ) -> anyhow::Error {
-    match federation.get(true, LOOK_WITHIN).await {
+    match federation.get(true, VIEW_WITHIN).await {
         Ok(view) => bad_input(format!("{refused}. {}", where_to_ask(&view, name, command))),
         Err(error) => error.into(),
     }
@@ -217,7 +217,7 @@ pub(crate) async fn fetch_view(
     who: &ClusterArgs,
     linearizable: bool,
 ) -> anyhow::Result<FederationView> {
-    Ok(client(federation, who)?.get(linearizable, LOOK_WITHIN).await?)
+    Ok(client(federation, who)?.get(linearizable, VIEW_WITHIN).await?)
 }
 
 /// `symphony get clusters`.

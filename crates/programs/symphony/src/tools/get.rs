@@ -36,7 +36,7 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     .await
 }
 
-/// What is asked. It stays the same while somebody watches, whatever becomes the current context.
+/// What is asked. It stays the same during a watch, even if the current context changes.
 enum Source {
     /// A cluster, and its frontends where they are asked, too.
     Cluster(ControlClient, Option<PageClient>),

@@ -6,7 +6,7 @@ use symphony_types::VersionedName;
 use crate::cli::{Format, What};
 use crate::exit::bad_input;
 use crate::inspect::{Shown, table};
-use crate::near::unknown;
+use crate::suggestions::unknown;
 
 /// A table, and the same as a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(ids("m@2"), [2]);
         assert_eq!(ids("m3"), [3]);
         let said = of("othr").unwrap_err().to_string();
-        assert_eq!(said, "no model is named `othr`; near are other; see `symphony get models`");
+        assert_eq!(said, "no model is named `othr`; similar names: other; see `symphony get models`");
         assert!(page().only(What::Events, Some("x")).unwrap_err().to_string().contains("no names"));
         let gone = page().called(What::Models, Some("othr"), false).unwrap();
         assert_eq!((gone.rows.len(), gone.json), (0, json!([])), "it was there, and somebody watches");

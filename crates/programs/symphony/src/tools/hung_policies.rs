@@ -13,9 +13,9 @@ use crate::exit::HUNG_POLICY;
 /// A call of a policy that takes longer hangs. Decisions take microseconds, and a cluster gives one up after a fraction
 /// of a second; so this is no verdict on slow ones.
 const POLICY_CALL_MAX: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Time is counted in looks, so that what the whole process was paused for counts against no policy.
-const LOOKS_MAX: u128 = POLICY_CALL_MAX.as_millis() / LOOK_EVERY.as_millis();
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// Time is counted in checks, so that what the whole process was paused for counts against no policy.
+const CHECKS_MAX: u128 = POLICY_CALL_MAX.as_millis() / CHECK_EVERY.as_millis();
 
 /// The policies of the registry, with a thread that ends the process when a call of one hangs.
 pub(crate) fn watched(policies: &PolicyRegistry) -> PolicyRegistry {
@@ -26,7 +26,7 @@ pub(crate) fn watched(policies: &PolicyRegistry) -> PolicyRegistry {
     let watched = Arc::clone(&built);
     let watching = std::thread::Builder::new().name("hung-policies".into()).spawn(move || {
         let hung = loop {
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(CHECK_EVERY);
             if let Some(hung) = find_hung(&watched) {
                 break hung;
             }
@@ -43,7 +43,7 @@ pub(crate) fn watched(policies: &PolicyRegistry) -> PolicyRegistry {
 fn watched_by(policies: &PolicyRegistry, built: Arc<Mutex<Vec<Watched>>>) -> PolicyRegistry {
     policies.wrapped(move |name, build| {
         let calls = Arc::new(Calls { policy: name.to_owned(), call: Mutex::default() });
-        lock(&built).push(Watched { calls: Arc::downgrade(&calls), number: 0, looks: 0 });
+        lock(&built).push(Watched { calls: Arc::downgrade(&calls), number: 0, checks: 0 });
         let policy = calls.during(Doing::Building, build)?;
         Ok(Box::new(WatchedPolicy { policy, calls }))
     })
@@ -56,9 +56,9 @@ fn find_hung(built: &Mutex<Vec<Watched>>) -> Option<String> {
         let Some(calls) = watched.calls.upgrade() else { return false };
         let Call { number, doing } = *lock(&calls.call);
         let goes_on = doing != Doing::Nothing && number == watched.number;
-        watched.looks = if goes_on { watched.looks + 1 } else { 0 };
+        watched.checks = if goes_on { watched.checks + 1 } else { 0 };
         watched.number = number;
-        if watched.looks >= LOOKS_MAX {
+        if watched.checks >= CHECKS_MAX {
             hung = Some(format!(
                 "policy `{}` hangs: {} has not returned for {} s (POLICY_CALL_MAX); it was call {number} of this \
                  policy, and what it was asked for has no result",
@@ -77,12 +77,12 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A policy under watch, with what was seen at the last look.
+/// A policy under watch, with what was seen at the last check.
 struct Watched {
     calls: Weak<Calls>,
     number: u64,
-    /// At how many looks that call was still going on, the first one not counted.
-    looks: u128,
+    /// At how many checks that call was still going on, the first one not counted.
+    checks: u128,
 }
 
 /// What a policy was asked and has not answered.
@@ -237,13 +237,13 @@ mod tests {
                 std::thread::yield_now();
             }
         }
-        // The first look sees the call, and counts nothing.
-        let looks: Vec<_> = (0..=LOOKS_MAX).map(|_| find_hung(&built)).collect();
+        // The first check sees the call, and counts nothing.
+        let checks: Vec<_> = (0..=CHECKS_MAX).map(|_| find_hung(&built)).collect();
         drop((until_the_end, tell_ended));
         thread.join().unwrap();
         assert_eq!(find_hung(&built), None);
         assert!(lock(&built).is_empty(), "what was dropped is forgotten");
-        let (last, before) = looks.split_last().unwrap();
+        let (last, before) = checks.split_last().unwrap();
         assert!(before.iter().all(Option::is_none), "too early: {before:?}");
         last.clone()
     }

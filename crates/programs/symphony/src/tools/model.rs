@@ -50,7 +50,7 @@ async fn load(args: &ModelLoadArgs) -> anyhow::Result<()> {
 async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     if args.wait_s == 0 {
         return Err(bad_input(
-            "--wait-s 0: old versions go when new ones are ready, which somebody has to see; expected 1 or more",
+            "--wait-s 0: this command has to wait until new versions are ready to unload old ones; expected 1 or more",
         ));
     }
     let model = Repository::open(dir).and_then(|repository| repository.model(&args.name)).map_err(bad_input)?;
@@ -90,7 +90,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
             eprintln!("traffic of {name}: {traffic}");
             *split.lock().unwrap_or_else(PoisonError::into_inner) = Some(traffic.clone());
         }
-        Next::Wait(Some((name, why))) => tell_no_gpu(name, *why),
+        Next::Wait(Some((name, why))) => warn_no_gpu(name, *why),
         _ => {}
     });
     let applied = tokio::select! {
@@ -123,7 +123,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn tell_no_gpu(name: &str, why: NoGpu) {
+fn warn_no_gpu(name: &str, why: NoGpu) {
     eprintln!("model {name} waits: {why}");
 }
 
@@ -173,7 +173,7 @@ pub(crate) async fn until_ready(
                 Some(Readiness::Failed(reason)) => return Ok(Err(reason)),
                 Some(Readiness::NoGpu(why)) => {
                     if no_gpu.replace(why) != Some(why) {
-                        tell_no_gpu(name, why);
+                        warn_no_gpu(name, why);
                     }
                 }
                 Some(Readiness::Loading) | None => no_gpu = None,

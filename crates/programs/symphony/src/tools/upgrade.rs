@@ -81,7 +81,7 @@ async fn finish(args: &UpgradeFinishArgs) -> anyhow::Result<()> {
         ControlError::Refused(status) if status.code() == Code::Unimplemented => bad_input(OLDER),
         error => not_done(operation, error),
     })?;
-    let level = Level::told(raised.level);
+    let level = Level::from_message(raised.level);
     if level < Level::NEWEST {
         return Err(bad_input(format!(
             "the cluster stays at level {level}: the leader of its control group knows no higher one. Replace it by the new release first"

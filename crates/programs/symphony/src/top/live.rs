@@ -11,7 +11,7 @@ use super::window::{ASK_EVERY, Window};
 use crate::inspect::sample::{Sample, Sampler};
 
 /// How often the key reader checks whether it should stop.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const POLL_EVERY: Duration = Duration::from_millis(200);
 /// The most keys waiting to be read.
 const KEYS_MAX: usize = 64;
 
@@ -68,7 +68,7 @@ pub(super) async fn run(sampler: Sampler, over: Duration) -> anyhow::Result<()> 
 /// Forwards keys until the receiver or the terminal is gone.
 fn read_keys(to: &mpsc::Sender<News>) {
     while !to.is_closed() {
-        let news = match event::poll(LOOK_EVERY) {
+        let news = match event::poll(POLL_EVERY) {
             Ok(false) => continue,
             Ok(true) => event::read(),
             Err(error) => Err(error),

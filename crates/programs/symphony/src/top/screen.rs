@@ -407,7 +407,7 @@ fn notes(now: &Sample, rates_known: bool) -> Vec<String> {
             "{out} of {all} frontends do not answer, their requests are not in the rates: {name} at {addr}: {error}"
         ));
     } else if now.frontends.is_empty() {
-        notes.push("there is no frontend: nobody counts requests".to_owned());
+        notes.push("there is no frontend: requests are not counted".to_owned());
     } else if !rates_known {
         notes.push("no frontend has answered twice: the rates of requests are not known".to_owned());
     }

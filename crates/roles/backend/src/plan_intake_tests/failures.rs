@@ -1,4 +1,4 @@
-//! Executors that break, devices that fail, models that go: what it costs, and whom.
+//! Executors that break, devices that fail, models that go: what it costs, and which requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

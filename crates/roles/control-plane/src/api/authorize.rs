@@ -107,7 +107,7 @@ where
 }
 
 fn check(peer: Option<&PeerInfo>, path: &str, removed: impl Fn(NodeId) -> bool) -> Result<(), Status> {
-    let Some(peer) = peer else { return Err(Status::unauthenticated("nobody looked who is calling")) };
+    let Some(peer) = peer else { return Err(Status::unauthenticated("the caller was not identified")) };
     let allowed = allowed(path);
     // A removed replica may still call the methods that are open to all: they tell it that it was removed.
     if allowed != EVERYBODY

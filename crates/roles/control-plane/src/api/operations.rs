@@ -13,16 +13,16 @@ use crate::config::WallClock;
 /// The actor on a port that requires no certificates.
 const INSECURE: &str = "insecure";
 
-/// Checks a forwarded command against the certificate of its sender; without certificates the actor is unknown.
-pub(crate) fn believe(peer: &PeerInfo, command: &mut Command) {
+/// Replaces the actor of a forwarded command if its sender has no certificate: then the actor is unknown.
+pub(crate) fn set_insecure_actor(peer: &PeerInfo, command: &mut Command) {
     if let (None, Command::Operate(operation)) = (&peer.identity, command) {
         INSECURE.clone_into(&mut operation.actor);
     }
 }
 
-/// The actor, id and time of a request.
+/// Who asked for an operation, when, and under which id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct OperationOrigin {
     pub(crate) id: OperationId,
     /// As [`Operation::actor`].
     pub(crate) actor: String,
@@ -48,7 +48,7 @@ impl Operations {
     /// # Errors
     /// If the id is malformed. For an empty id this replica makes one.
     pub(crate) fn asked(&self, peer: &PeerInfo, id: &str, action: Action) -> Result<Operation, Status> {
-        let Asker { id, actor, at_unix_ms } = self.asker(peer, id)?;
+        let OperationOrigin { id, actor, at_unix_ms } = self.origin(peer, id)?;
         Ok(Operation { id, actor, at_unix_ms, avoid: None, action })
     }
 
@@ -56,7 +56,7 @@ impl Operations {
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
-    pub(crate) fn asker(&self, peer: &PeerInfo, id: &str) -> Result<Asker, Status> {
+    pub(crate) fn origin(&self, peer: &PeerInfo, id: &str) -> Result<OperationOrigin, Status> {
         let id = match id {
             "" => self.fresh_id(),
             id => id.parse().map_err(|error| Status::invalid_argument(format!("operation_id: {error}")))?,
@@ -65,18 +65,18 @@ impl Operations {
             Some(identity) => format!("{}/{}", identity.role, identity.name),
             None => INSECURE.to_owned(),
         };
-        Ok(Asker { id, actor, at_unix_ms: (self.wall_clock)() })
+        Ok(OperationOrigin { id, actor, at_unix_ms: (self.wall_clock)() })
     }
 
     /// The actor that another replica names. Only replicas may do so; without certificates the actor is unknown.
     ///
     /// # Errors
     /// As [`asked`](Self::asked).
-    pub(crate) fn carried(&self, peer: &PeerInfo, id: &str, actor: &str) -> Result<Asker, Status> {
-        let asker = self.asker(peer, id)?;
+    pub(crate) fn carried(&self, peer: &PeerInfo, id: &str, actor: &str) -> Result<OperationOrigin, Status> {
+        let origin = self.origin(peer, id)?;
         match peer.identity {
-            Some(_) => Ok(Asker { actor: actor.to_owned(), ..asker }),
-            None => Ok(asker),
+            Some(_) => Ok(OperationOrigin { actor: actor.to_owned(), ..origin }),
+            None => Ok(origin),
         }
     }
 
@@ -123,9 +123,9 @@ mod tests {
         assert_eq!((step.actor.as_str(), step.id.get()), ("operator/ann", 7 << 64 | 3));
 
         let mut carried = Command::Operate(named.clone());
-        believe(&ann, &mut carried);
+        set_insecure_actor(&ann, &mut carried);
         assert_eq!(carried, Command::Operate(named.clone()));
-        believe(&nobody, &mut carried);
+        set_insecure_actor(&nobody, &mut carried);
         assert_eq!(carried, Command::Operate(Operation { actor: "insecure".into(), ..named }));
 
         let status = operations.asked(&ann, "latest", unload()).unwrap_err();

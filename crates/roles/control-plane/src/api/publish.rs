@@ -31,7 +31,7 @@ pub(crate) struct Viewer {
     /// The leads' reports of their load; complete only while this replica leads the group.
     pub(crate) reported: Arc<Mutex<Reported>>,
     /// The frontends that watch this replica.
-    pub(crate) signs: FrontendPresence,
+    pub(crate) presence: FrontendPresence,
     /// What the backends and frontends know that watch this replica.
     pub(crate) levels: ProcessLevels,
     /// How far each replica has applied the log, by its heartbeats.
@@ -75,14 +75,14 @@ impl Viewer {
         view.events.sort_by_key(|event| event.index);
         drop(reported);
         for (&id, frontend) in &mut view.frontends {
-            frontend.silent = self.signs.silent(now, (id, frontend.boot)).map(Nanos::from);
+            frontend.silent = self.presence.silent(now, (id, frontend.boot)).map(Nanos::from);
             frontend.level = self.levels.of((Member::Frontend(id), frontend.boot));
         }
         for (&id, backend) in &mut view.backends {
             backend.level = self.levels.of((Member::Backend(id), backend.boot));
         }
         let Members { voters, addresses } = self.group.members();
-        let leads_since = self.signs.leads_since().unwrap_or(now);
+        let leads_since = self.presence.leads_since().unwrap_or(now);
         let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {
             if node == self.node {

@@ -28,7 +28,7 @@ use tonic::{Code, Request, Response, Status};
 use crate::api::backup;
 use crate::api::convert;
 use crate::api::explain::{self, Memory};
-use crate::api::operations::{self, Asker, Operations};
+use crate::api::operations::{self, OperationOrigin, Operations};
 use crate::api::publish::Viewer;
 use crate::api::watches::{CutWatch, Watching};
 use crate::error::CallError;
@@ -59,7 +59,7 @@ pub(crate) struct ControlService {
     /// The policies for sub-clusters that this program adds.
     pub(crate) policies: PolicyRegistry,
     /// The frontends that watch this replica.
-    pub(crate) signs: FrontendPresence,
+    pub(crate) presence: FrontendPresence,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
@@ -69,21 +69,21 @@ impl ControlService {
         Ok(self.proposer.propose(&command).await?)
     }
 
-    /// Whether the caller is the member that it speaks for.
-    fn speaks_for<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
+    /// Checks that the caller is the member that it acts for.
+    fn check_is_member<T>(&self, request: &Request<T>, member: Member) -> Result<(), Status> {
         let peer = PeerInfo::of(request)?;
         let state = self.viewer.state.read();
         // Another replica may know the member already.
         let unknown = || Status::unavailable(format!("{member} is not known here yet"));
         match member {
-            Member::Scheduler(id) => answers_to(&peer, Role::Scheduler, &id.get().to_string()),
+            Member::Scheduler(id) => check_is(&peer, Role::Scheduler, &id.get().to_string()),
             Member::Backend(id) => {
                 let backend = state.backends().get(&id).ok_or_else(unknown)?;
-                answers_to(&peer, Role::Backend, &backend.name)
+                check_is(&peer, Role::Backend, &backend.name)
             }
             Member::Frontend(id) => {
                 let frontend = state.frontends().get(&id).ok_or_else(unknown)?;
-                answers_to(&peer, Role::Frontend, &frontend.name)
+                check_is(&peer, Role::Frontend, &frontend.name)
             }
         }
     }
@@ -118,7 +118,7 @@ impl ControlService {
             )));
         }
         let mut command = Command::decode(&request.command).map_err(CallError::from)?;
-        operations::believe(&peer, &mut command);
+        operations::set_insecure_actor(&peer, &mut command);
         command.validate().map_err(CallError::from)?;
         Ok(command)
     }
@@ -126,7 +126,7 @@ impl ControlService {
 
 /// Whether the caller has the role and the name that it claims. With roles alone, one stolen certificate could speak
 /// for every process of its role.
-fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
+fn check_is(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
     if peer.may_be(role, name) {
         Ok(())
     } else {
@@ -135,7 +135,7 @@ fn answers_to(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
 }
 
 /// The answer to a reply of the wrong kind, which only a mix of releases can cause.
-fn surprised(reply: &Reply) -> Status {
+fn unexpected_reply(reply: &Reply) -> Status {
     Status::internal(format!("the cluster answered {reply:?} to another question: run one release on every replica"))
 }
 
@@ -165,10 +165,9 @@ impl Control for ControlService {
         let peer_info = PeerInfo::of(&request)?;
         self.admits_watch(request.get_ref())?;
         let is_frontend = peer_info.has_role(&[Role::Frontend]);
-        let sign =
-            request.get_ref().frontend.filter(|_| is_frontend).map(|told| {
-                self.signs.begin(Instant::now(), (FrontendId::new(told.frontend), BootId::new(told.boot_id)))
-            });
+        let open_watch = request.get_ref().frontend.filter(|_| is_frontend).map(|told| {
+            self.presence.begin(Instant::now(), (FrontendId::new(told.frontend), BootId::new(told.boot_id)))
+        });
         // One slot that keeps the latest view: a slow watcher costs no memory, and misses only outdated views.
         let cut =
             request.get_ref().backend.map(|scope| CutWatch::begin(self.sorted.clone(), BackendScope::from(scope)));
@@ -180,9 +179,9 @@ impl Control for ControlService {
             }
         };
         let (metrics, stop) = (self.metrics.clone(), self.stop.clone().cancelled_owned());
-        let told = self.level_of_watcher(&peer_info, request.get_ref().process.as_ref());
+        let level = self.level_of_watcher(&peer_info, request.get_ref().process.as_ref());
         let views = views.map(move |view| {
-            let _open = (&watching, &sign, &told);
+            let _open = (&watching, &open_watch, &level);
             metrics.view_bytes.inc_by(view.encoded_len() as u64);
             Ok(view)
         });
@@ -212,10 +211,10 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
-        answers_to(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
+        check_is(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
         let (who, told) = (format!("backend `{}`", request.get_ref().name), request.get_ref().level);
         let (reply, level) = self.register(&who, told, convert::register_backend(request.into_inner())).await?;
-        let Reply::Backend { backend, subcluster, gpus, token } = reply else { return Err(surprised(&reply)) };
+        let Reply::Backend { backend, subcluster, gpus, token } = reply else { return Err(unexpected_reply(&reply)) };
         Ok(Response::new(pb::RegisterBackendReply {
             backend: backend.get(),
             subcluster: subcluster.get(),
@@ -229,10 +228,10 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
-        answers_to(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
+        check_is(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
         let (who, told) = (format!("frontend `{}`", request.get_ref().name), request.get_ref().level);
         let (reply, level) = self.register(&who, told, convert::register_frontend(request.into_inner())).await?;
-        let Reply::Frontend { frontend } = reply else { return Err(surprised(&reply)) };
+        let Reply::Frontend { frontend } = reply else { return Err(unexpected_reply(&reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get(), level: level.get().into() }))
     }
 
@@ -311,7 +310,7 @@ impl Control for ControlService {
     ) -> Result<Response<pb::ReportBackendDownReply>, Status> {
         // Only replicas report on backends, and each backend on itself.
         if !PeerInfo::of(&request)?.has_role(&[Role::Scheduler]) {
-            self.speaks_for(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+            self.check_is_member(&request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
         }
         self.propose(convert::backend_down(request.into_inner())).await?;
         Ok(Response::new(pb::ReportBackendDownReply {}))
@@ -325,7 +324,7 @@ impl Control for ControlService {
 
     async fn leave(&self, request: Request<pb::LeaveRequest>) -> Result<Response<pb::LeaveReply>, Status> {
         let member = convert::member(request.get_ref().member)?;
-        self.speaks_for(&request, member)?;
+        self.check_is_member(&request, member)?;
         self.propose(Command::Leave { member, boot: BootId::new(request.get_ref().boot_id) }).await?;
         Ok(Response::new(pb::LeaveReply {}))
     }
@@ -335,7 +334,7 @@ impl Control for ControlService {
         request: Request<pb::ReportDrainedRequest>,
     ) -> Result<Response<pb::ReportDrainedReply>, Status> {
         let member = convert::member(request.get_ref().member)?;
-        self.speaks_for(&request, member)?;
+        self.check_is_member(&request, member)?;
         self.propose(Command::ReportDrained { member, boot: BootId::new(request.get_ref().boot_id) }).await?;
         Ok(Response::new(pb::ReportDrainedReply {}))
     }
@@ -379,12 +378,12 @@ impl Control for ControlService {
         let forwarded = is_forwarded(&request)?;
         let peer = PeerInfo::of(&request)?;
         let pb::RaiseLevelRequest { operation_id, actor } = request.into_inner();
-        let asker = match forwarded {
+        let origin = match forwarded {
             true => self.operations.carried(&peer, &operation_id, &actor)?,
-            false => self.operations.asker(&peer, &operation_id)?,
+            false => self.operations.origin(&peer, &operation_id)?,
         };
         if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
-            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let (operation_id, actor) = (origin.id.to_string(), origin.actor);
             let mut onward = Request::new(pb::RaiseLevelRequest { operation_id, actor });
             onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
@@ -401,7 +400,7 @@ impl Control for ControlService {
                 in_part(&behind)
             )));
         }
-        let Asker { id, actor, at_unix_ms } = asker;
+        let OperationOrigin { id, actor, at_unix_ms } = origin;
         let action = Action::RaiseLevel { level };
         let command = Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action });
         command.validate().map_err(CallError::from)?;
@@ -416,7 +415,7 @@ impl Control for ControlService {
     ) -> Result<Response<pb::ProposePlanReply>, Status> {
         let action = convert::propose_plan(request.get_ref(), self.load_bytes_per_s)?;
         let reply = self.operate(&request, &request.get_ref().operation_id, action).await?;
-        let Reply::Plan { plan } = reply else { return Err(surprised(&reply)) };
+        let Reply::Plan { plan } = reply else { return Err(unexpected_reply(&reply)) };
         Ok(Response::new(pb::ProposePlanReply { plan }))
     }
 
@@ -432,12 +431,12 @@ impl Control for ControlService {
     async fn plan_epoch(&self, request: Request<pb::PlanEpochRequest>) -> Result<Response<pb::PlanEpochReply>, Status> {
         let (peer, forwarded) = (PeerInfo::of(&request)?, is_forwarded(&request)?);
         let pb::PlanEpochRequest { adopt, operation_id, actor } = request.into_inner();
-        let asker = match forwarded {
+        let origin = match forwarded {
             true => self.operations.carried(&peer, &operation_id, &actor)?,
-            false => self.operations.asker(&peer, &operation_id)?,
+            false => self.operations.origin(&peer, &operation_id)?,
         };
         if let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) {
-            let (operation_id, actor) = (asker.id.to_string(), asker.actor);
+            let (operation_id, actor) = (origin.id.to_string(), origin.actor);
             let mut onward = Request::new(pb::PlanEpochRequest { adopt, operation_id, actor });
             onward.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
             let planned = self.proposer.client(leader)?.plan_epoch(onward).await;
@@ -445,7 +444,7 @@ impl Control for ControlService {
         }
         let (answer, answered) = oneshot::channel();
         let busy = |_| Status::resource_exhausted("another epoch is being planned; ask again in a moment");
-        self.epochs.try_send(Ask { adopt, asker, answer }).map_err(busy)?;
+        self.epochs.try_send(Ask { adopt, origin, answer }).map_err(busy)?;
         match answered.await {
             Ok(Ok(what)) => Ok(Response::new(pb::PlanEpochReply { what })),
             Ok(Err(reason)) => Err(Status::failed_precondition(reason)),
@@ -486,13 +485,13 @@ impl Control for ControlService {
         request: Request<pb::ShareQuotasRequest>,
     ) -> Result<Response<pb::ShareQuotasReply>, Status> {
         let from = FrontendId::new(request.get_ref().frontend);
-        self.speaks_for(&request, Member::Frontend(from))?;
+        self.check_is_member(&request, Member::Frontend(from))?;
         if let Some(leader) = self.proposer.leader_elsewhere()? {
             // The frontend asks the next replica.
             return Err(Status::unavailable(format!("{leader} leads the control group")));
         }
         let demands = convert::demands(request.into_inner().tenants)?;
-        let frontends = self.signs.that_give(Instant::now(), &self.viewer.state.read());
+        let frontends = self.presence.with_quota_shares(Instant::now(), &self.viewer.state.read());
         let quotas = Arc::clone(&self.reported.lock().unwrap_or_else(PoisonError::into_inner).quotas);
         let shares = quotas.lock().unwrap_or_else(PoisonError::into_inner).report(from, &frontends, &demands);
         let share = |(name, share): (String, symphony_quotas::TenantShare)| pb::TenantShare {

@@ -76,7 +76,7 @@ impl Detector {
     pub(crate) fn leader(&mut self, now: Instant, leader: Option<NodeId>, out: &mut Vec<Action>) {
         let leads = leader == Some(self.me);
         if leads && !self.leading {
-            self.forgive(now);
+            self.reset_suspicions(now);
             let predecessor = self.followed.and_then(|node| Some((node, self.watched.get_mut(&node)?)));
             if let Some((node, watched)) = predecessor {
                 watched.patience = self.limits.old_leader_grace;
@@ -93,7 +93,7 @@ impl Detector {
     }
 
     /// Discards all suspicions: this replica was paused, so the silence was its own.
-    pub(crate) fn forgive(&mut self, now: Instant) {
+    pub(crate) fn reset_suspicions(&mut self, now: Instant) {
         for watched in self.watched.values_mut() {
             *watched = Watched { heard: now, lost: false, declared: None, ..*watched };
         }
@@ -303,7 +303,7 @@ mod tests {
         let mut scene = Scene::new();
         scene.leader(0, Some(ME));
         scene.step(10, DetectorEvent::Lost { node: THREE, boot: boot(THREE) });
-        scene.detector.forgive(scene.at(10_000));
+        scene.detector.reset_suspicions(scene.at(10_000));
         assert_eq!(
             scene.step(10_001, DetectorEvent::Refused { node: THREE, boot: boot(THREE) }),
             [],

@@ -56,7 +56,7 @@ impl DetectorTurn {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();
             tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it forgives everybody");
-            self.detector.forgive(now);
+            self.detector.reset_suspicions(now);
             self.due = now;
         }
         if self.views.has_changed().unwrap_or(false) {

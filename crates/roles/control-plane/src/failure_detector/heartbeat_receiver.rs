@@ -63,7 +63,7 @@ impl HeartbeatReceiver {
         let own = *self.applied.borrow();
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let applies = progress.record(now, (heartbeat.node, heartbeat.boot), heartbeat.applied, own);
-        progress.tell_level((heartbeat.node, heartbeat.boot), heartbeat.level);
+        progress.set_level((heartbeat.node, heartbeat.boot), heartbeat.level);
         self.not_applying.set(progress.late(now) as i64);
         applies
     }
@@ -307,7 +307,7 @@ mod tests {
         let leader = Expected::named(Role::Scheduler, "1");
         let net = net("2");
         let stream = net.connect_line(&[scene.addr], patience).unwrap();
-        let mut line = net.greet_line(stream, &leader, patience, patience, || true).unwrap();
+        let mut line = net.authenticate_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let (checkpoint, level) = (Checkpoint::default(), Level::OLDEST);
         let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint, echoed: 7, level };

@@ -105,7 +105,7 @@ fn dial(
     let within = heartbeat_state.handshake_limit(to);
     // A leader that does not read or does not answer must not delay this thread, which has to find its successor.
     let go_on = || !stop.load(Ordering::Relaxed) && heartbeat_state.is_led_by(to);
-    let line = net.greet_line(stream, &leader, within, limits.heartbeat, go_on).inspect_err(|error| {
+    let line = net.authenticate_line(stream, &leader, within, limits.heartbeat, go_on).inspect_err(|error| {
         if error.kind() == io::ErrorKind::TimedOut {
             heartbeat_state.handshake_given_up();
         }

@@ -79,7 +79,7 @@ impl Heartbeat {
             sequence: number(bytes, 40),
             checkpoint: Checkpoint { index: number(bytes, 48), hash: number(bytes, 56) },
             echoed: number(bytes, 64),
-            level: Level::told(u16::from_le_bytes([bytes[6], bytes[7]]).into()),
+            level: Level::from_message(u16::from_le_bytes([bytes[6], bytes[7]]).into()),
         })
     }
 }

@@ -27,7 +27,7 @@ struct Applied {
 }
 
 impl Applied {
-    /// Whether it still says how far it is. Of one that died or was replaced, nobody knows.
+    /// Whether it still reports its progress. That of one that died or was replaced is unknown.
     fn is_heard(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.heard) <= APPLIES_WITHIN
     }
@@ -60,7 +60,7 @@ impl Progress {
     }
 
     /// Records what a boot of a replica told with its last heartbeat.
-    pub(crate) fn tell_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
+    pub(crate) fn set_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
         if let Some(known) = self.nodes.get_mut(&node).filter(|known| known.boot == boot) {
             known.level = Some(level);
         }

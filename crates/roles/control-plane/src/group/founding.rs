@@ -7,7 +7,9 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use symphony_cluster_state::Refusal;
-use symphony_consensus::founding::{ANSWER_WITHIN, ASK_AGAIN_AFTER, Asker, FoundingError, Newcomer, Past, Question};
+use symphony_consensus::founding::{
+    ANSWER_WITHIN, ASK_AGAIN_AFTER, FoundingError, MemberStatus, Newcomer, PeerState, Question,
+};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{VIEW_BYTES_MAX, View};
 use symphony_types::NodeId;
@@ -20,16 +22,16 @@ use crate::group::propose::{AttemptError, Proposer};
 
 /// How long a replica with data waits for the others. Live replicas answer at once; what the dead ones know comes
 /// later, with the leader's appends and at registration.
-const LOOK_BACK_FOR: Duration = Duration::from_millis(300);
+const REJOIN_WAIT: Duration = Duration::from_millis(300);
 
 /// Founds the group unless one exists, or begins it anew where it was restored, and answers the others' questions once
 /// it may.
 pub(crate) async fn found(config: &ControlPlaneConfig, proposer: &Proposer) -> Result<(), Fatal> {
-    let past = |node, question| past(config, proposer, node, question);
+    let peer_state = |node, question| peer_state(config, proposer, node, question);
     let (newcomer, group) = (newcomer(config), proposer.group());
     let taken = match group.begins_anew() {
-        true => newcomer.begin(group, past).await,
-        false => newcomer.take_part(group, past).await,
+        true => newcomer.begin(group, peer_state).await,
+        false => newcomer.take_part(group, peer_state).await,
     };
     taken.map_err(|error| ends(config, error))
 }
@@ -45,17 +47,17 @@ fn newcomer(config: &ControlPlaneConfig) -> Newcomer {
 }
 
 /// What another replica of this cluster answers.
-async fn past(
+async fn peer_state(
     config: &ControlPlaneConfig,
     proposer: &Proposer,
     node: NodeId,
     question: Question,
-) -> Result<Past, String> {
+) -> Result<PeerState, String> {
     let (log_entries, view) = ask(proposer, node, question).await?;
     if view.cluster != config.cluster {
         return Err(format!("a replica of the cluster `{}` answers there", view.cluster));
     }
-    Ok(Past { applied_index: view.applied_index, log_entries, asker: asker(config.node, &view) })
+    Ok(PeerState { applied_index: view.applied_index, log_entries, asker: member_status(config.node, &view) })
 }
 
 /// The words with which a replica ends that takes no part.
@@ -78,13 +80,13 @@ fn ends(config: &ControlPlaneConfig, error: FoundingError) -> Fatal {
 }
 
 /// What a view says of the replica that asks for it.
-fn asker(me: NodeId, view: &View) -> Asker {
+fn member_status(me: NodeId, view: &View) -> MemberStatus {
     if view.nodes.contains_key(&me) {
-        Asker::Known
+        MemberStatus::Known
     } else if view.removed_nodes.contains(&me) {
-        Asker::Removed
+        MemberStatus::Removed
     } else {
-        Asker::New
+        MemberStatus::New
     }
 }
 
@@ -94,7 +96,7 @@ pub(crate) async fn rejoin(
     proposer: &Proposer,
     boot_history: &BootHistory,
 ) -> Result<(), Fatal> {
-    let (group, give_up) = (proposer.group(), Instant::now() + LOOK_BACK_FOR);
+    let (group, give_up) = (proposer.group(), Instant::now() + REJOIN_WAIT);
     let answer = |node| async move {
         loop {
             match ask(proposer, node, Question::Replica).await {
@@ -163,8 +165,8 @@ mod tests {
         let there = View { nodes: [(ME, NodeView::default())].into(), ..View::default() };
         let removed = View { removed_nodes: [ME].into(), ..View::default() };
         let other = View { nodes: [(NodeId::new(1), NodeView::default())].into(), ..View::default() };
-        let said = [there, removed, other].map(|view| asker(ME, &view));
-        assert_eq!(said, [Asker::Known, Asker::Removed, Asker::New]);
+        let said = [there, removed, other].map(|view| member_status(ME, &view));
+        assert_eq!(said, [MemberStatus::Known, MemberStatus::Removed, MemberStatus::New]);
     }
 
     #[test]

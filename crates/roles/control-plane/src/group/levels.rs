@@ -23,29 +23,29 @@ impl ProcessLevels {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process watches and tells what it knows; until the returned value is dropped.
-    pub(crate) fn begin(&self, boot: MemberBoot, level: Level) -> LevelTold {
+    /// A process watches, and knows this level; until the returned value is dropped.
+    pub(crate) fn begin(&self, boot: MemberBoot, level: Level) -> WatchedLevel {
         let mut boots = self.boots();
         let watches = boots.entry(boot).or_insert(Watches { level, open: 0 });
         watches.open += 1;
         drop(boots);
-        LevelTold { levels: self.clone(), boot }
+        WatchedLevel { levels: self.clone(), boot }
     }
 
-    /// The newest level that this boot knows; none if it does not watch, or told nothing.
+    /// The newest level that this boot knows; none if it does not watch, or has not reported one.
     pub(crate) fn of(&self, boot: MemberBoot) -> Option<Level> {
         self.boots().get(&boot).map(|watches| watches.level)
     }
 }
 
-/// An open watch of a process that has told its level.
+/// An open watch of a process that has reported its level.
 #[derive(Debug)]
-pub(crate) struct LevelTold {
+pub(crate) struct WatchedLevel {
     levels: ProcessLevels,
     boot: MemberBoot,
 }
 
-impl Drop for LevelTold {
+impl Drop for WatchedLevel {
     fn drop(&mut self) {
         let mut boots = self.levels.boots();
         if let Some(watches) = boots.get_mut(&self.boot) {

@@ -28,7 +28,7 @@ const TRANSFER_WITHIN: Duration = Duration::from_secs(2);
 /// How long the votes may take to move, once enough of the new voters are up.
 const MOVE_WITHIN: Duration = Duration::from_secs(10);
 /// How often the progress of a change is checked.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
+const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// Carries out membership changes, one at a time.
 #[derive(Clone, Debug)]
@@ -164,7 +164,7 @@ impl Membership {
         let caught_up = async {
             group.add_learner(*node, addr.clone()).await?;
             while !self.is_up(node) {
-                sleep(LOOK_AGAIN_AFTER).await;
+                sleep(CHECK_AGAIN_AFTER).await;
             }
             Ok(())
         };
@@ -244,7 +244,7 @@ impl Membership {
                     return Ok(former);
                 }
             }
-            sleep(LOOK_AGAIN_AFTER).await;
+            sleep(CHECK_AGAIN_AFTER).await;
         }
         tracing::warn!(%node, "it has not handed everything over within {DRAIN_WITHIN:?}; the rest is re-homed");
         Ok(former)
@@ -280,7 +280,7 @@ pub(crate) async fn transfer_leadership(
 }
 
 /// How often a replica without contact checks whether it was removed.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 /// How long one replica may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
@@ -294,7 +294,7 @@ pub(crate) async fn left_out(
 ) {
     let look = async {
         loop {
-            sleep(LOOK_EVERY).await;
+            sleep(POLL_EVERY).await;
             let ContactState { in_contact, member, .. } = *contact_state.borrow();
             if (in_contact && member) || !proposer.group().has_past() {
                 continue;

@@ -163,11 +163,11 @@ impl Proposer {
     /// what it takes for the oldest.
     async fn level(&self) -> Result<Level, AttemptError> {
         let level = self.net.level();
-        if let Some(told) = level.told() {
+        if let Some(told) = level.known() {
             return Ok(told);
         }
         match self.group.read_index().await {
-            Ok(_) => Ok(level.told_by_whole_log().unwrap_or_else(|| level.newest())),
+            Ok(_) => Ok(level.known_by_whole_log().unwrap_or_else(|| level.newest())),
             Err(ReadError::Stopped) => Err(CallError::Stopped.into()),
             Err(error) => Err(AttemptError::Retry(error.to_string())),
         }

@@ -39,7 +39,7 @@ const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 const STAY: Duration = Duration::from_secs(2);
 
 /// What a replica knows of itself.
-pub(crate) struct Heard {
+pub(crate) struct RegistrarInputs {
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) contact_state: watch::Receiver<ContactState>,
 }
@@ -78,7 +78,7 @@ pub(crate) async fn run(
     registration: Command,
     mut process: Process,
     proposer: Proposer,
-    Heard { mut views, mut contact_state }: Heard,
+    RegistrarInputs { mut views, mut contact_state }: RegistrarInputs,
     metrics: Metrics,
     fatal: watch::Sender<Option<Fatal>>,
     stop: CancellationToken,
@@ -111,7 +111,7 @@ pub(crate) async fn run(
             let came = Instant::now();
             let over = tokio::select! {
                 down = views.wait_for(|view| !up(view)) => down.is_err(),
-                never = tell_policies(&process, &proposer, told.clone()) => match never {},
+                never = report_policies(&process, &proposer, told.clone()) => match never {},
             };
             if over {
                 return;
@@ -133,7 +133,7 @@ pub(crate) async fn run(
 }
 
 /// Tells the cluster which policies this program adds, as soon as that can be written down.
-async fn tell_policies(process: &Process, proposer: &Proposer, mut views: watch::Receiver<Arc<View>>) -> Infallible {
+async fn report_policies(process: &Process, proposer: &Proposer, mut views: watch::Receiver<Arc<View>>) -> Infallible {
     let names: Vec<_> = process.config.policies.names().map(str::to_owned).collect();
     if !names.is_empty() && views.wait_for(|view| view.level >= Level::WITH_POLICIES).await.is_ok() {
         let known = Command::KnowPolicies { node: process.config.node, boot: process.config.boot, names };

@@ -54,7 +54,7 @@ impl ClusterStateMachine {
         self.metrics.applied_index.set(gauge(state.applied_index()));
         self.metrics.epoch.set(gauge(state.epoch().get()));
         self.metrics.level.set(i64::from(state.level().get()));
-        self.level.tell_by_log(state.level());
+        self.level.update_by_log(state.level());
         self.applied.send_replace(state.applied_index());
     }
 }
@@ -149,17 +149,17 @@ mod tests {
     /// Two replicas of two releases apply the same log: equal states, byte for byte, until one command ends that.
     #[test]
     fn neighbours_agree_until_the_level_is_raised_and_then_the_older_one_stops_with_words() {
-        let (new, old) = (ClusterLevel::default(), ClusterLevel::knowing(Level::OLDEST));
+        let (new, old) = (ClusterLevel::default(), ClusterLevel::up_to(Level::OLDEST));
         let ((mut newer, _), (mut older, older_applied)) = (state_machine(new.clone()), state_machine(old.clone()));
         for index in 1..=3 {
             let entry = entry(registration(index), Level::OLDEST);
             assert_eq!(newer.apply(index, &entry), older.apply(index, &entry));
             assert_eq!(newer.snapshot(), older.snapshot(), "at index {index}");
         }
-        assert_eq!((new.told(), old.told()), (Some(Level::OLDEST), Some(Level::OLDEST)));
+        assert_eq!((new.known(), old.known()), (Some(Level::OLDEST), Some(Level::OLDEST)));
         let (before, raise) = (newer.snapshot(), entry(raise(), Level::OLDEST));
         newer.apply(4, &raise).unwrap();
-        assert_eq!((new.told(), newer.state.read().level()), (Some(Level::NEWEST), Level::NEWEST));
+        assert_eq!((new.known(), newer.state.read().level()), (Some(Level::NEWEST), Level::NEWEST));
         let reason = older.apply(4, &raise).unwrap_err();
         let versions = format!(
             "of version {}; this release reads versions 9 to {}",
@@ -183,9 +183,9 @@ mod tests {
         for level in [Level::OLDEST, Level::NEWEST] {
             let told = ClusterLevel::default();
             let (mut state_machine, _) = state_machine(told.clone());
-            assert_eq!(told.told(), None);
+            assert_eq!(told.known(), None);
             state_machine.apply(1, &entry(registration(1), level)).unwrap();
-            assert_eq!((told.told(), state_machine.state.read().level()), (Some(level), level));
+            assert_eq!((told.known(), state_machine.state.read().level()), (Some(level), level));
             // A leader that had not applied the first one yet.
             state_machine.apply(2, &entry(registration(2), Level::OLDEST)).unwrap();
             assert_eq!(state_machine.state.read().level(), level);

@@ -45,9 +45,9 @@ impl FrontendPresence {
     }
 
     /// Counts a watch of a frontend, until the returned value is dropped.
-    pub(crate) fn begin(&self, now: Instant, boot: FrontendBoot) -> Sign {
+    pub(crate) fn begin(&self, now: Instant, boot: FrontendBoot) -> OpenWatch {
         self.book().boots.entry(boot).or_insert(Watches { open: 0, quiet_since: now }).open += 1;
-        Sign { signs: self.clone(), boot }
+        OpenWatch { presence: self.clone(), boot }
     }
 
     /// Since when this replica has led the control group, if it does.
@@ -61,8 +61,8 @@ impl FrontendPresence {
         self.book().silent(now, boot)
     }
 
-    /// The frontends that may give parts of quotas: names stay known for long after their processes have ended.
-    pub(crate) fn that_give(&self, now: Instant, state: &ClusterState) -> BTreeSet<FrontendId> {
+    /// The frontends that get shares of quotas: names stay known for long after their processes have ended.
+    pub(crate) fn with_quota_shares(&self, now: Instant, state: &ClusterState) -> BTreeSet<FrontendId> {
         let book = self.book();
         let gives = state.frontends().iter().filter(|&(&id, known)| {
             let left = known.standing.leaving && known.standing.drained;
@@ -84,14 +84,14 @@ impl Book {
 
 /// An open watch of a frontend.
 #[derive(Debug)]
-pub(crate) struct Sign {
-    signs: FrontendPresence,
+pub(crate) struct OpenWatch {
+    presence: FrontendPresence,
     boot: FrontendBoot,
 }
 
-impl Drop for Sign {
+impl Drop for OpenWatch {
     fn drop(&mut self) {
-        if let Some(watches) = self.signs.book().boots.get_mut(&self.boot) {
+        if let Some(watches) = self.presence.book().boots.get_mut(&self.boot) {
             watches.open -= 1;
             watches.quiet_since = Instant::now();
         }
@@ -101,19 +101,19 @@ impl Drop for Sign {
 /// Forgets the longest-silent frontends when there are so many that new ones would soon be refused.
 #[derive(Debug)]
 pub(crate) struct FrontendReaper {
-    signs: FrontendPresence,
+    presence: FrontendPresence,
     crowd: usize,
 }
 
 impl FrontendReaper {
-    pub(crate) fn new(signs: FrontendPresence) -> Self {
-        Self { signs, crowd: CROWD }
+    pub(crate) fn new(presence: FrontendPresence) -> Self {
+        Self { presence, crowd: CROWD }
     }
 }
 
 impl Initiative for FrontendReaper {
     fn step(&mut self, now: Instant, state: &ClusterState, me: Option<NodeId>) -> Option<Command> {
-        let mut book = self.signs.book();
+        let mut book = self.presence.book();
         let is_registered = |id: &FrontendId, boot| state.frontends().get(id).is_some_and(|known| known.boot == boot);
         // A boot that is not registered yet may have an open watch.
         book.boots.retain(|(id, boot), watches| watches.open > 0 || is_registered(id, *boot));
@@ -145,7 +145,7 @@ mod tests {
     struct Scene {
         state: ClusterState,
         index: u64,
-        signs: FrontendPresence,
+        presence: FrontendPresence,
         frontend_reaper: FrontendReaper,
         start: Instant,
     }
@@ -153,9 +153,9 @@ mod tests {
     impl Scene {
         /// Starts to forget from this number of frontends on.
         fn new(crowd: usize) -> Self {
-            let signs = FrontendPresence::default();
-            let frontend_reaper = FrontendReaper { signs: signs.clone(), crowd };
-            Self { state: ClusterState::default(), index: 0, signs, frontend_reaper, start: Instant::now() }
+            let presence = FrontendPresence::default();
+            let frontend_reaper = FrontendReaper { presence: presence.clone(), crowd };
+            Self { state: ClusterState::default(), index: 0, presence, frontend_reaper, start: Instant::now() }
         }
 
         fn apply(&mut self, command: &Command) {
@@ -185,33 +185,33 @@ mod tests {
     fn who_has_left_or_is_silent_for_long_gives_no_part_of_quotas() {
         let mut scene = Scene::new(usize::MAX);
         let boots: Vec<_> = (1..=3).map(|name| scene.registers(name, 7)).collect();
-        let that_give = |scene: &Scene, after| {
-            let all = scene.signs.that_give(scene.start + after, &scene.state);
+        let with_quota_shares = |scene: &Scene, after| {
+            let all = scene.presence.with_quota_shares(scene.start + after, &scene.state);
             all.into_iter().map(FrontendId::get).collect::<Vec<_>>()
         };
         let late = SILENT_LONG * 2;
-        assert_eq!(that_give(&scene, late), [1, 2, 3], "this replica does not know yet who is silent");
-        let _watches = (scene.signs.begin(scene.start, boots[0]), scene.signs.begin(scene.start, boots[1]));
+        assert_eq!(with_quota_shares(&scene, late), [1, 2, 3], "this replica does not know yet who is silent");
+        let _watches = (scene.presence.begin(scene.start, boots[0]), scene.presence.begin(scene.start, boots[1]));
         assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
-        assert_eq!(that_give(&scene, SILENT_LONG - Duration::from_secs(1)), [1, 2, 3]);
-        assert_eq!(that_give(&scene, late), [1, 2]);
+        assert_eq!(with_quota_shares(&scene, SILENT_LONG - Duration::from_secs(1)), [1, 2, 3]);
+        assert_eq!(with_quota_shares(&scene, late), [1, 2]);
         let (member, boot) = (Member::Frontend(boots[1].0), boots[1].1);
         scene.apply(&Command::Leave { member, boot });
-        assert_eq!(that_give(&scene, late), [1, 2], "it may still answer");
+        assert_eq!(with_quota_shares(&scene, late), [1, 2], "it may still answer");
         scene.apply(&Command::ReportDrained { member, boot });
-        assert_eq!(that_give(&scene, late), [1]);
+        assert_eq!(with_quota_shares(&scene, late), [1]);
         scene.registers(2, 8);
-        assert_eq!(that_give(&scene, late), [1, 2], "it is back");
+        assert_eq!(with_quota_shares(&scene, late), [1, 2], "it is back");
     }
 
     #[test]
     fn the_frontend_that_is_silent_for_longest_is_forgotten_when_it_is_crowded() {
         let mut scene = Scene::new(3);
         let boots = [scene.registers(1, 10), scene.registers(2, 20), scene.registers(3, 30)];
-        let there = scene.signs.begin(scene.start, boots[0]);
+        let there = scene.presence.begin(scene.start, boots[0]);
         assert_eq!(scene.step(Duration::ZERO, Some(ME)), None);
         // The watch ends by the machine's clock, which is close enough to the scene's start.
-        drop(scene.signs.begin(scene.start, boots[2]));
+        drop(scene.presence.begin(scene.start, boots[2]));
         let soon = SILENT_LONG - Duration::from_secs(1);
         assert_eq!(scene.step(soon, Some(ME)), None, "they may come back");
         let late = SILENT_LONG + Duration::from_secs(60);
@@ -222,8 +222,8 @@ mod tests {
         scene.registers(4, 40);
         assert_eq!(scene.step(late, Some(ME)), Some(boots[2]), "not the one that has just come");
         // It was restarted meanwhile.
-        let reborn = scene.registers(3, 31);
-        let watch = scene.signs.begin(scene.start + late, reborn);
+        let restarted = scene.registers(3, 31);
+        let watch = scene.presence.begin(scene.start + late, restarted);
         assert_eq!(scene.step(late, Some(ME)), None);
         let later = scene.step(late + SILENT_LONG, Some(ME));
         assert_eq!(later, Some((FrontendId::new(4), BootId::new(40))), "which has shown no sign since it came");
@@ -235,19 +235,19 @@ mod tests {
         let mut scene = Scene::new(1);
         let boot = scene.registers(1, 10);
         let late = SILENT_LONG * 2;
-        assert_eq!((scene.step(late, None), scene.signs.silent(scene.start + late, boot)), (None, None));
+        assert_eq!((scene.step(late, None), scene.presence.silent(scene.start + late, boot)), (None, None));
         assert_eq!(scene.step(late, Some(ME)), None, "it has led for a moment");
-        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, boot), Some(SILENT_LONG));
+        assert_eq!(scene.presence.silent(scene.start + late + SILENT_LONG, boot), Some(SILENT_LONG));
         assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), Some(boot));
-        let watch = scene.signs.begin(scene.start + late, boot);
+        let watch = scene.presence.begin(scene.start + late, boot);
         assert_eq!(scene.step(late + SILENT_LONG, Some(ME)), None);
-        assert_eq!(scene.signs.silent(scene.start + late + SILENT_LONG, boot), Some(Duration::ZERO));
+        assert_eq!(scene.presence.silent(scene.start + late + SILENT_LONG, boot), Some(Duration::ZERO));
         drop(watch);
         assert_eq!(scene.step(late * 2, None), None);
         assert_eq!(scene.step(late * 2, Some(ME)), None, "it was another one meanwhile that saw them");
         // Signs of former boots are not kept.
         scene.apply(&Command::ForgetFrontend { frontend: boot.0, boot: boot.1 });
         scene.step(late * 2, Some(ME));
-        assert!(scene.signs.book().boots.is_empty());
+        assert!(scene.presence.book().boots.is_empty());
     }
 }

@@ -23,7 +23,7 @@ pub(crate) trait Initiative: fmt::Debug + Send + 'static {
 
 /// Check interval when nothing changes, for decisions that depend on time only (seconds). A check walks all
 /// sub-clusters, backends and models.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// Makes the proposals while this replica leads.
 pub(crate) async fn run(
@@ -56,7 +56,7 @@ pub(crate) async fn run(
         tokio::select! {
             () = stop.cancelled() => return,
             () = changed, if leads.is_some() => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(POLL_EVERY) => {}
         }
     }
 }

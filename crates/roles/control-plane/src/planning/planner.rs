@@ -14,7 +14,7 @@ use symphony_types::{ModelId, Nanos, Time};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::operations::Asker;
+use crate::api::operations::OperationOrigin;
 use crate::error::CallError;
 use crate::group::propose::Proposer;
 use crate::group::state_machine::SharedState;
@@ -26,7 +26,7 @@ use crate::planning::solver::Solver;
 use crate::planning::splits::Splitter;
 
 /// How often to check whether an epoch should begin.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 /// An operator's request for an epoch now.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Ask {
     /// Whether to adopt its plan.
     pub(crate) adopt: bool,
     /// The operator that asks.
-    pub(crate) asker: Asker,
+    pub(crate) origin: OperationOrigin,
     /// The receiver of the outcome.
     pub(crate) answer: oneshot::Sender<Result<String, String>>,
 }
@@ -64,7 +64,7 @@ impl Planner {
             let asked = tokio::select! {
                 () = stop.cancelled() => return,
                 Some(asked) = self.asks.recv() => Some(asked),
-                () = tokio::time::sleep(LOOK_EVERY) => None,
+                () = tokio::time::sleep(POLL_EVERY) => None,
             };
             if !leadership.borrow().is_leader {
                 trigger = EpochTrigger::new(self.settings.trigger.clone());
@@ -83,14 +83,14 @@ impl Planner {
                 let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
                 (reported.measured(now, &state), busy(&state), membership(&state))
             };
-            if let Some(Ask { adopt, asker, answer }) = asked {
+            if let Some(Ask { adopt, origin, answer }) = asked {
                 let outcome = match (measured, busy) {
                     (_, true) => Err("moves of an earlier plan are under way; see `symphony plan show`".to_owned()),
                     (None, _) => Err(format!(
                         "rates are not known yet: leads have to report for {} s",
                         self.settings.rate_over.as_secs()
                     )),
-                    (Some(measured), false) => self.epoch(&Why::Operator, adopt, &measured, Some(asker)).await,
+                    (Some(measured), false) => self.epoch(&Why::Operator, adopt, &measured, Some(origin)).await,
                 };
                 let _ = answer.send(outcome);
                 continue;
@@ -140,7 +140,7 @@ impl Planner {
         why: &Why,
         adopt: bool,
         measured: &Measured,
-        asker: Option<Asker>,
+        origin: Option<OperationOrigin>,
     ) -> Result<String, String> {
         let (epoch, posed) = {
             let state = self.state.read();
@@ -177,9 +177,9 @@ impl Planner {
             load_bytes_per_s: self.settings.load_bytes_per_s,
             adopt,
         };
-        let command = match asker {
+        let command = match origin {
             None => Command::ProposePlan(proposal),
-            Some(Asker { id, actor, at_unix_ms }) => {
+            Some(OperationOrigin { id, actor, at_unix_ms }) => {
                 let action = Action::ProposePlan(proposal);
                 Command::Operate(Operation { id, actor, at_unix_ms, avoid: None, action })
             }

@@ -16,7 +16,7 @@ use crate::planning::settings::EpochSettings;
 
 /// The cluster as a problem, and the plan that is in force.
 #[derive(Debug)]
-pub(crate) struct Posed {
+pub(crate) struct EpochProblem {
     pub(crate) problem: Problem,
     pub(crate) units: Vec<Unit>,
     pub(crate) in_force: PartitionPlan,
@@ -38,7 +38,7 @@ pub(crate) struct EpochResult {
 /// Poses the problem. The parts are the sub-clusters with a backend that takes work; their models are divided and
 /// their backends distributed. A model has to fit every backend of its part, also those that are down or cordoned,
 /// just as when it moves. Batch latencies are the measured ones. None if there is nothing to divide.
-pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSettings) -> Option<Posed> {
+pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSettings) -> Option<EpochProblem> {
     let works = |b: &Backend| b.up() && b.duty().takes_work() && b.moving.is_none();
     let parts: Vec<SubclusterId> = {
         let served = |id: &SubclusterId| state.backends().values().any(|b| b.subcluster == *id && works(b));
@@ -90,7 +90,7 @@ pub(crate) fn pose(state: &ClusterState, measured: &Measured, settings: &EpochSe
         let here = models.iter().filter(|(_, m)| m.subcluster == id).map(|(_, m)| m.spec.name.clone());
         PartPlan { name: name(id), models: here.collect(), ..PartPlan::default() }
     };
-    Some(Posed {
+    Some(EpochProblem {
         problem,
         units,
         in_force: PartitionPlan { parts: parts.iter().map(in_force).collect(), ..PartitionPlan::default() },
@@ -124,7 +124,7 @@ fn pose_model(id: ModelId, model: &symphony_cluster_state::Model, kinds: &[&str]
     }
 }
 
-impl Posed {
+impl EpochProblem {
     /// The moves from the plan in force to the solution.
     ///
     /// # Errors
@@ -255,7 +255,7 @@ pub(crate) mod tests {
         Measured { rates, ..Measured::default() }
     }
 
-    fn planned(posed: &Posed) -> EpochResult {
+    fn planned(posed: &EpochProblem) -> EpochResult {
         let budget = Budget::for_models(posed.problem.models.len());
         posed.found(&arrange(&posed.problem, &posed.units, &posed.in_force, &budget).unwrap()).unwrap()
     }

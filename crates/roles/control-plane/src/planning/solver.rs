@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use symphony_partitioner::{Arranged, Budget, arrange};
 use tokio::task::JoinHandle;
 
-use crate::planning::problem::Posed;
+use crate::planning::problem::EpochProblem;
 
 /// How long after its deadline a search may still run before it is given up: it reads the clock only now and then.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Finds an arrangement within a time.
-type Search = dyn Fn(&Posed, Duration) -> Result<Arranged, String> + Send + Sync;
+type Search = dyn Fn(&EpochProblem, Duration) -> Result<Arranged, String> + Send + Sync;
 
 /// At most one search at a time.
 pub(crate) struct Solver {
@@ -40,7 +40,11 @@ impl Solver {
     ///
     /// # Errors
     /// A text: there is no plan, the search crashed, or it did not end.
-    pub(crate) async fn run(&mut self, posed: Posed, within: Duration) -> Result<(Posed, Arranged), String> {
+    pub(crate) async fn run(
+        &mut self,
+        posed: EpochProblem,
+        within: Duration,
+    ) -> Result<(EpochProblem, Arranged), String> {
         if self.lost.as_ref().is_some_and(|lost| !lost.is_finished()) {
             return Err("an earlier search has not ended yet".to_owned());
         }
@@ -65,7 +69,7 @@ impl Solver {
     }
 }
 
-fn search(posed: &Posed, within: Duration) -> Result<Arranged, String> {
+fn search(posed: &EpochProblem, within: Duration) -> Result<Arranged, String> {
     let give_up = Instant::now() + within;
     let should_stop = move || Instant::now() >= give_up;
     let budget = Budget { should_stop: Some(&should_stop), ..Budget::for_models(posed.problem.models.len()) };
@@ -81,7 +85,7 @@ mod tests {
     use crate::planning::problem::tests::{cluster, loaded, rates};
     use crate::planning::settings::EpochSettings;
 
-    fn posed() -> Posed {
+    fn posed() -> EpochProblem {
         let mut state = cluster(&["left", "right"]);
         for name in ["a", "b", "c", "d"] {
             loaded(&mut state, name, "left");
@@ -92,7 +96,7 @@ mod tests {
     /// Limit for what must end: printing a panic message can take seconds on a busy machine.
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    fn solver(search: impl Fn(&Posed, Duration) -> Result<Arranged, String> + Send + Sync + 'static) -> Solver {
+    fn solver(search: impl Fn(&EpochProblem, Duration) -> Result<Arranged, String> + Send + Sync + 'static) -> Solver {
         Solver { search: Arc::new(search), grace: PATIENCE, lost: None }
     }
 

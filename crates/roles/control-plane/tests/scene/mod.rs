@@ -146,7 +146,7 @@ impl Cluster {
             engine: Engine::Sled,
             on_disk_error: OnDiskError::Stop,
             environment: Environment::Machine,
-            net: Net::plaintext().levelled(ClusterLevel::knowing(self.newest)),
+            net: Net::plaintext().levelled(ClusterLevel::up_to(self.newest)),
             join: !self.founders.contains(&id),
             epochs: symphony_control_plane::EpochSettings::default(),
             request_delays: symphony_types::Nanos::ZERO,

@@ -14,7 +14,7 @@ impl Caller {
     pub(crate) fn take_place(&self, tenants: Option<&Tenants>) -> Result<Option<TenantPlace>, InferError> {
         let (Some(tenant), Some(tenants)) = (self.known_tenant(), tenants) else { return Ok(None) };
         let place = tenant.take_place(tenants.now());
-        place.map(Some).inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+        place.map(Some).inspect_err(|error| tenants.refused(self.name(), error.error_status().reason))
     }
 
     /// Takes from its quotas what a request costs.
@@ -24,6 +24,6 @@ impl Caller {
     pub(crate) fn charge(&self, tenants: Option<&Tenants>, items: u32, gpu_time: Nanos) -> Result<(), InferError> {
         let (Some(tenant), Some(tenants)) = (self.known_tenant(), tenants) else { return Ok(()) };
         let charged = tenant.charge(tenants.now(), items, gpu_time);
-        charged.inspect_err(|error| tenants.refused(self.name(), error.face().reason))
+        charged.inspect_err(|error| tenants.refused(self.name(), error.error_status().reason))
     }
 }

@@ -242,21 +242,21 @@ impl Tenants {
                 known.ok_or(if certificate.is_empty() { AccessError::NoKey } else { AccessError::UnknownCertificate })
             }
         };
-        found.inspect_err(|error| self.refused("", error.face().reason))
+        found.inspect_err(|error| self.refused("", error.error_status().reason))
     }
 
     /// The caller as the file has it by now, if what it showed is still good for one of these rights.
     ///
     /// # Errors
     /// If not, which is counted.
-    pub(crate) fn still_known(&self, caller: &Caller, rights: &'static [Right]) -> Result<Caller, AccessError> {
+    pub(crate) fn reauthenticate(&self, caller: &Caller, rights: &'static [Right]) -> Result<Caller, AccessError> {
         let Some(by) = caller.known_by() else { return Ok(caller.clone()) };
         let unknown = match by {
             KnownBy::Key(_) => AccessError::UnknownKey,
             KnownBy::Certificate(_) => AccessError::UnknownCertificate,
         };
         let found = self.book().find(by.clone()).ok_or(unknown);
-        let now = found.inspect_err(|error| self.refused("", error.face().reason))?;
+        let now = found.inspect_err(|error| self.refused("", error.error_status().reason))?;
         self.check(&now, rights)?;
         Ok(now)
     }
@@ -284,8 +284,8 @@ impl Tenants {
         // Browsers ask people for a name and a password: the key.
         let caller = self.known(&Credential::of_page(page.headers), certificate);
         caller.and_then(|caller| self.check(&caller, rights)).map_err(|error| {
-            let face = error.face();
-            PageRefusal { status: face.http, reason: face.reason, words: error.to_string() }
+            let status = error.error_status();
+            PageRefusal { status: status.http, reason: status.reason, words: error.to_string() }
         })
     }
 
@@ -294,7 +294,7 @@ impl Tenants {
     /// # Errors
     /// If not, which is counted.
     pub(crate) fn check(&self, caller: &Caller, rights: &'static [Right]) -> Result<(), AccessError> {
-        caller.may(rights).inspect_err(|error| self.refused(caller.name(), error.face().reason))
+        caller.may(rights).inspect_err(|error| self.refused(caller.name(), error.error_status().reason))
     }
 
     /// What the tenants with quotas were asked for in the last `seconds`.
@@ -469,7 +469,7 @@ mod tests {
         let no_headers = HeaderMap::new();
         let shown = Shown { headers: &no_headers, certificate: &certificate };
         let by_certificate = scene.tenants.caller(&shown).unwrap();
-        let still = |caller| scene.tenants.still_known(caller, &[Right::Infer]).map(|now| now.weight().number());
+        let still = |caller| scene.tenants.reauthenticate(caller, &[Right::Infer]).map(|now| now.weight().number());
         assert_eq!((still(&by_key), still(&by_certificate)), (Ok(1.0), Ok(1.0)));
         std::fs::write(&scene.path, text("key-b", "weight = 4")).unwrap();
         scene.tenants.reload().unwrap();
@@ -481,7 +481,10 @@ mod tests {
         std::fs::write(&scene.path, file(&[("b", "key-b", "")])).unwrap();
         scene.tenants.reload().unwrap();
         assert_eq!(still(&by_certificate), Err(AccessError::UnknownCertificate));
-        assert!(scene.tenants.still_known(&Caller::anybody(), &[Right::Infer]).is_ok(), "where everybody is served");
+        assert!(
+            scene.tenants.reauthenticate(&Caller::anonymous(), &[Right::Infer]).is_ok(),
+            "where everybody is served"
+        );
     }
 
     #[test]

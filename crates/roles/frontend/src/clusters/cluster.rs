@@ -111,7 +111,7 @@ impl Cluster {
             boot_id: identity.boot.get(),
             data_addr: access.data_addr.clone(),
             console_addr: reachable(&identity.console_addr, &access.data_addr),
-            level: access.control.level_to_tell(),
+            level: access.control.newest_level(),
         };
         let call = |mut client: pb::control_client::ControlClient<_>| {
             let request = request.clone();
@@ -122,7 +122,7 @@ impl Cluster {
             Err(error) => return Err((error, access)),
         };
         let ClusterAccess { name, data, net, control, .. } = access;
-        control.told(Level::told(reply.level));
+        control.update_level(Level::from_message(reply.level));
         let id = FrontendId::new(reply.frontend);
         let view = control.watch_as_frontend(&format!("frontend {}", identity.name), id, identity.boot);
         let (misrouted, misrouted_out) = mpsc::unbounded_channel();

@@ -34,7 +34,7 @@ fn submit(cluster: &Arc<Cluster>, withheld: bool) -> (u64, oneshot::Receiver<End
         subcluster: SUBCLUSTER,
         items: 1,
         weight: symphony_types::RequestValue::ONE,
-        payload: Payload::Coming(Vec::new()),
+        payload: Payload::Pending(Vec::new()),
         shared: None,
         deadline: std::time::Instant::now(),
         withheld,

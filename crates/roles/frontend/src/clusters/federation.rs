@@ -82,7 +82,7 @@ pub(crate) async fn withdraw_from_lost_clusters(
     }
 }
 
-/// Tells the federation's leader what clients ask for, as long as anybody does.
+/// Reports the clients' demand to the federation's leader, as long as there is any.
 pub(crate) async fn report_rates(inner: Arc<Inner>, federation: FederationClient, frontend: String) {
     let mut ticks = tokio::time::interval(RATES_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -96,7 +96,7 @@ impl LedgerCounts {
         self.in_time + self.late + self.dropped + self.failed + self.cancelled
     }
 
-    /// Share of the results that came after the outcome: executed twice, or too late for anybody. 0 if none came.
+    /// Share of the results that came after the outcome: executed twice, or too late to be of use. 0 if none came.
     #[must_use]
     pub fn duplicate_ratio(&self) -> f64 {
         if self.results == 0 { 0.0 } else { self.discarded as f64 / self.results as f64 }

@@ -179,7 +179,7 @@ impl Statistics {
 
     /// Counts a request that was refused before it was accepted.
     pub(crate) fn refused(&self, model: &str, error: &InferError) {
-        let (reason, fault) = (error.face().reason, error.fault().label());
+        let (reason, fault) = (error.error_status().reason, error.fault().label());
         self.last_hour.with(|now, history| history.refused(now, model, reason));
         let mut models = self.models.lock().unwrap_or_else(PoisonError::into_inner);
         if !models.contains_key(model) {
@@ -192,7 +192,7 @@ impl Statistics {
 
     /// Counts a call that was refused before it was known which model it is for, or that it is one.
     pub(crate) fn refused_unread(&self, error: &InferError) {
-        let (reason, fault) = (error.face().reason, error.fault().label());
+        let (reason, fault) = (error.error_status().reason, error.fault().label());
         self.last_hour.with(|now, history| history.refused(now, "", reason));
         self.refused.get_or_create(&RefusalLabels { model: String::new(), reason, fault }).inc();
     }

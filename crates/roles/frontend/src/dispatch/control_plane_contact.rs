@@ -1,4 +1,5 @@
-//! Whether anybody could name another leader for one that is gone: what the other replicas say of the control group.
+//! Whether any replica could name another leader for one that is gone: what the other replicas say of the control
+//! group.
 
 use std::time::{Duration, Instant};
 

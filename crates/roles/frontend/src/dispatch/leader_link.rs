@@ -25,8 +25,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(5);
 /// is suspended may stay so for long. From [`RETRY_AFTER`] it doubles with each refusal.
 const ASK_AGAIN_AFTER_MAX: Duration = Duration::from_millis(100);
 /// How often the commands for a sub-cluster without a leader are thrown away, which bounds their queue.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-/// How long a leader is not dialled for whom nothing waits. The first request ends the pause.
+const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// How long a leader without waiting requests is not dialled. The first request ends the pause.
 const UNHURRIED: Duration = Duration::from_millis(500);
 /// How long a leader may take to welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);
@@ -68,8 +68,8 @@ struct Leader {
     token: Token,
 }
 
-/// A connection, and the first word that came over it.
-type Greeted = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>, ToFrontend);
+/// A connection, and the answer to the hello.
+type Handshake = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>, ToFrontend);
 
 /// Why there is no link to a leader.
 enum NoLink {
@@ -102,7 +102,7 @@ impl LeaderLink {
         let Some(leader) = leader else {
             return tokio::select! {
                 changed = self.view.changed() => changed.ok().map(|()| RETRY_AFTER),
-                () = tokio::time::sleep(LOOK_AGAIN_AFTER) => Some(RETRY_AFTER),
+                () = tokio::time::sleep(CHECK_AGAIN_AFTER) => Some(RETRY_AFTER),
             };
         };
         // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. Of
@@ -177,7 +177,7 @@ impl LeaderLink {
             others.map(|(&node, view)| Leader { node, addr: view.dispatch_addr.clone(), token: leader.token }).collect()
         };
         let ask = |other: Leader| async move {
-            match self.greet(&other).await {
+            match self.handshake(&other).await {
                 Ok((.., ToFrontend::Suspended)) => ContactAnswer::OutOfContact,
                 Ok(_) => ContactAnswer::InContact,
                 Err(_) => ContactAnswer::NoAnswer,
@@ -197,7 +197,7 @@ impl LeaderLink {
     }
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {
-        match self.greet(leader).await? {
+        match self.handshake(leader).await? {
             (sender, receiver, ToFrontend::Welcome { token }) if token == leader.token => Ok((sender, receiver)),
             (.., ToFrontend::Suspended) => {
                 self.suspended.store(true, Ordering::Release);
@@ -208,7 +208,7 @@ impl LeaderLink {
     }
 
     /// A connection to a replica, and what it says to a hello.
-    async fn greet(&self, leader: &Leader) -> Result<Greeted, NoLink> {
+    async fn handshake(&self, leader: &Leader) -> Result<Handshake, NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         // Only the replica that was named is told what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::requests::request_table::{Ending, RequestTable};
 
-/// The first pause before a request is announced again: a view reaches everybody within milliseconds. It doubles with
-/// each time, up to [`PAUSE_MAX`].
+/// The first pause before a request is announced again: a view reaches all processes within milliseconds. It doubles
+/// with each time, up to [`PAUSE_MAX`].
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(80);
 /// How often a request is announced before it fails: some 0.4 s of pauses.

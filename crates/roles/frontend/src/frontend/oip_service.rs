@@ -14,7 +14,7 @@ use crate::oip::{
     InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, Receipt, RefusedCall, RepositoryError,
     RequestContext, ServerInfo, SharedRegions, Shown, shorten,
 };
-use crate::repository::repository_desk::CallEnded;
+use crate::repository::repository_service::CallEnded;
 
 /// What logs and traces call the client of a copy.
 const SHADOW: &str = "shadow";
@@ -30,13 +30,13 @@ impl Frontend {
         let Shadow { version, percent } = self.inner.traffic_of(name)?.shadow?;
         let info = self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready)?;
         let is_for_it = info.loaded_as != request.model.loaded_as && info.reads_and_answers_as(&request.model);
-        // The other half is for those who wait for an answer.
+        // The other half is for requests whose answers are awaited.
         let has_room = self.inner.in_flight_limit.is_half_free();
         if !is_for_it || !has_room || request.items > info.batch_max || !self.inner.traffic.is_copied(name, percent) {
             return None;
         }
         let permit = self.inner.in_flight_limit.acquire().ok()?;
-        let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anybody(), SHADOW, None) };
+        let context = RequestContext { is_copy: true, ..RequestContext::of(Caller::anonymous(), SHADOW, None) };
         let (receipt, weight) = (Receipt::default(), RequestValue::MIN);
         Some((InferRequest { model: info, receipt, context, weight, ..request.clone() }, permit))
     }
@@ -93,16 +93,16 @@ impl InferenceService for Frontend {
 
     fn authenticate(&self, shown: &Shown<'_>, rights: &'static [Right]) -> Result<Caller, AccessError> {
         let Some(tenants) = &self.inner.tenants else {
-            return Ok(Caller::anybody().showing(Credential::of(shown.headers)));
+            return Ok(Caller::anonymous().showing(Credential::of(shown.headers)));
         };
         let caller = tenants.caller(shown)?;
         tenants.check(&caller, rights)?;
         Ok(caller)
     }
 
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError> {
         match &self.inner.tenants {
-            Some(tenants) => tenants.still_known(caller, &[Right::Infer]),
+            Some(tenants) => tenants.reauthenticate(caller, &[Right::Infer]),
             None => Ok(caller.clone()),
         }
     }
@@ -156,8 +156,8 @@ impl InferenceService for Frontend {
 }
 
 impl Inner {
-    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: who was
-    /// told that a model is ready asks for it at once.
+    /// Waits until requests are routed by a view of this log index, or a little longer than that ever takes: a caller
+    /// that was told that a model is ready asks for it at once.
     async fn seen(&self, index: u64) {
         let routed = async {
             for (_, cluster) in self.clusters() {
@@ -167,8 +167,8 @@ impl Inner {
         let _ = tokio::time::timeout(SEEN_WITHIN, routed).await;
     }
 
-    /// What a caller is told of a load or unload, once this frontend has seen it itself: who then asks for the index is
-    /// not told of what was before, whether it worked or not.
+    /// What a caller is told of a load or unload, once this frontend has seen it itself: an index asked for after that
+    /// does not show the state before, whether it worked or not.
     pub(crate) async fn result_once_seen(&self, ended: CallEnded) -> Result<(), RepositoryError> {
         self.seen(ended.as_of).await;
         ended.result

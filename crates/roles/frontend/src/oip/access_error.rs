@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use symphony_config::Right;
 use tonic::Code;
 
-use super::face::{Face, Retry};
+use super::error_status::{ErrorStatus, Retry};
 
 /// Why a caller is turned away before it is heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum AccessError {
     )]
     NotLocal,
     /// The call came past the check of callers: its caller is not known, and so it has no rights and no quotas.
-    #[error("this server has not found out who calls, which is its own fault")]
+    #[error("this server did not identify the caller, which is its own fault")]
     CallerUnknown,
 }
 
@@ -48,7 +48,7 @@ impl AccessError {
 
     /// Status codes and reason.
     #[must_use]
-    pub const fn face(&self) -> Face {
+    pub const fn error_status(&self) -> ErrorStatus {
         let [no_key, unknown_key, unknown_certificate, no_right] = Self::REASONS;
         let (http, grpc, reason) = match self {
             Self::NoKey => (StatusCode::UNAUTHORIZED, Code::Unauthenticated, no_key),
@@ -59,6 +59,6 @@ impl AccessError {
             Self::NotLocal => (StatusCode::FORBIDDEN, Code::PermissionDenied, "not_local"),
             Self::CallerUnknown => (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "internal"),
         };
-        Face { http, grpc, reason, retry: Retry::No }
+        ErrorStatus { http, grpc, reason, retry: Retry::No }
     }
 }

@@ -51,7 +51,7 @@ impl CheckedCall {
 
 /// What is known of a call beside its message.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct CallContext<'a> {
     pub(crate) arrived: Instant,
     pub(crate) headers: CallHeaders,
     pub(crate) receipt: &'a Receipt,
@@ -119,9 +119,9 @@ pub(crate) async fn run<'m, S: InferenceService>(
     service: &S,
     model: &'m Arc<ModelInfo>,
     call: &CheckedCall,
-    asked: Asked<'_>,
+    context: CallContext<'_>,
 ) -> Result<Answered<'m>, InferError> {
-    let Asked { arrived, headers, receipt, caller, permit } = asked;
+    let CallContext { arrived, headers, receipt, caller, permit } = context;
     let items = call.items();
     let request = InferRequest {
         model: Arc::clone(model),

@@ -37,7 +37,8 @@ impl Shown<'_> {
         }
         let origin = origin.to_str().unwrap_or_default();
         let host = self.headers.get(HOST).and_then(|host| host.to_str().ok());
-        // A page that came in plaintext may be anybody's: of the one whose name leads here by now, unless it has none.
+        // A page that came in plaintext may be of any origin whose name resolves to this host by now, unless it has
+        // none.
         let own = origin.split_once("://").is_some_and(|(scheme, from)| {
             host.is_some_and(|host| host.eq_ignore_ascii_case(from))
                 && (scheme == "https" || (self.certificate.is_empty() && is_unnamed_host(from.as_bytes())))
@@ -64,7 +65,7 @@ struct Known {
 
 /// In a request that came over the loopback of this host.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct FromNear;
+pub(crate) struct FromLoopback;
 
 /// Headers by which proxies say that they pass on what another host asks.
 const OF_PROXIES: [&str; 7] = [
@@ -79,18 +80,18 @@ const OF_PROXIES: [&str; 7] = [
 
 /// Whether a call was made by a process of this host, as far as can be told. A page is never one: its browser may be on
 /// this host and the page from anywhere, under a name that leads to the loopback by now.
-pub(crate) fn is_near(extensions: &Extensions, headers: &HeaderMap) -> bool {
-    extensions.get::<FromNear>().is_some()
+pub(crate) fn is_local(extensions: &Extensions, headers: &HeaderMap) -> bool {
+    extensions.get::<FromLoopback>().is_some()
         && !headers.contains_key(ORIGIN)
         && !OF_PROXIES.iter().any(|&name| headers.contains_key(name))
 }
 
-/// A caller that is known, or any caller where everybody is served; with the token that it shows.
+/// A known caller, or an anonymous one where every caller is served; with the token that it shows.
 #[derive(Clone, Debug)]
 pub struct Caller {
     known: Option<Known>,
     credential: Credential,
-    is_near: bool,
+    is_local: bool,
 }
 
 impl PartialEq for Caller {
@@ -102,14 +103,14 @@ impl PartialEq for Caller {
 impl Eq for Caller {}
 
 impl Caller {
-    /// Any caller.
+    /// An anonymous caller, where every caller is served.
     #[must_use]
-    pub const fn anybody() -> Self {
-        Self { known: None, credential: Credential::NONE, is_near: false }
+    pub const fn anonymous() -> Self {
+        Self { known: None, credential: Credential::NONE, is_local: false }
     }
 
     pub(crate) const fn tenant(tenant: Arc<Tenant>, by: KnownBy) -> Self {
-        Self { known: Some(Known { tenant, by }), credential: Credential::NONE, is_near: false }
+        Self { known: Some(Known { tenant, by }), credential: Credential::NONE, is_local: false }
     }
 
     /// The same caller, with what it shows.
@@ -124,17 +125,17 @@ impl Caller {
         self.credential.token()
     }
 
-    /// The same caller, who is a process of this host or not, as far as its connection tells.
-    pub(crate) fn seen(self, is_near: bool) -> Self {
-        Self { is_near, ..self }
+    /// The same caller, as a process of this host or of another, as far as its connection tells.
+    pub(crate) fn with_locality(self, is_local: bool) -> Self {
+        Self { is_local, ..self }
     }
 
     /// Whether it is a process of this host, or behind a proxy that is one.
-    pub(crate) const fn is_near(&self) -> bool {
-        self.is_near
+    pub(crate) const fn is_local(&self) -> bool {
+        self.is_local
     }
 
-    /// By what it is known; none where everybody is served.
+    /// By what it is known; none if it is anonymous.
     pub(crate) fn known_by(&self) -> Option<&KnownBy> {
         self.known.as_ref().map(|known| &known.by)
     }
@@ -142,19 +143,19 @@ impl Caller {
     /// Who calls, as the check of callers has written it into a request.
     ///
     /// # Errors
-    /// If no door did: such a call is not taken for anybody's.
+    /// If the caller was not checked: such a call is not taken for an anonymous one.
     pub(crate) fn of(extensions: &Extensions) -> Result<Self, AccessError> {
         extensions.get::<Self>().cloned().ok_or(AccessError::CallerUnknown)
     }
 
-    /// The tenant's name; empty where everybody is served.
+    /// The tenant's name; empty if it is anonymous.
     #[must_use]
     pub fn name(&self) -> &str {
         self.known.as_ref().map_or("", |known| &known.tenant.config.name)
     }
 
-    /// Whether it has one of these rights. Where everybody is served everybody has them all but `repository`, for which
-    /// there is a token.
+    /// Whether it has one of these rights. An anonymous caller has them all but `repository`, for which there is a
+    /// token.
     ///
     /// # Errors
     /// If not.
@@ -227,21 +228,21 @@ mod tests {
     #[test]
     fn a_call_is_of_this_host_unless_a_proxy_says_otherwise() {
         let mut near = Extensions::new();
-        assert!(!is_near(&near, &HeaderMap::new()));
-        near.insert(FromNear);
-        assert!(is_near(&near, &HeaderMap::new()));
+        assert!(!is_local(&near, &HeaderMap::new()));
+        near.insert(FromLoopback);
+        assert!(is_local(&near, &HeaderMap::new()));
         for name in OF_PROXIES.into_iter().chain(["origin"]) {
             let headers = [(HeaderName::from_static(name), HeaderValue::from_static("192.0.2.1"))];
-            assert!(!is_near(&near, &headers.into_iter().collect()), "{name}");
+            assert!(!is_local(&near, &headers.into_iter().collect()), "{name}");
         }
     }
 
     #[test]
-    fn a_call_that_came_past_the_door_is_nobodys() {
+    fn a_call_that_was_not_checked_for_its_caller_is_refused() {
         let mut extensions = Extensions::new();
         let refused = Caller::of(&extensions).unwrap_err();
-        assert_eq!((refused.face().http.as_u16(), refused.face().grpc), (500, Code::Internal));
-        extensions.insert(Caller::anybody());
-        assert_eq!(Caller::of(&extensions), Ok(Caller::anybody()));
+        assert_eq!((refused.error_status().http.as_u16(), refused.error_status().grpc), (500, Code::Internal));
+        extensions.insert(Caller::anonymous());
+        assert_eq!(Caller::of(&extensions), Ok(Caller::anonymous()));
     }
 }

@@ -6,7 +6,7 @@ use symphony_types::{DropReason, FailReason, Nanos};
 use tonic::Code;
 
 use super::AccessError;
-use super::face::{Face, Fault, Retry};
+use super::error_status::{ErrorStatus, Fault, Retry};
 
 /// Why a request has no answer. The labels are part of the public surface: clients and alerts match on them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -233,65 +233,71 @@ pub enum RepositoryError {
 // HTTP has no code of its own for a client that has gone; this one is what web servers write to their logs.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-const fn face(http: StatusCode, grpc: Code, reason: &'static str) -> Face {
-    Face { http, grpc, reason, retry: Retry::No }
+const fn no_retry(http: StatusCode, grpc: Code, reason: &'static str) -> ErrorStatus {
+    ErrorStatus { http, grpc, reason, retry: Retry::No }
 }
 
-const fn later(http: StatusCode, grpc: Code, reason: &'static str) -> Face {
-    Face { http, grpc, reason, retry: Retry::Later }
+const fn retry_later(http: StatusCode, grpc: Code, reason: &'static str) -> ErrorStatus {
+    ErrorStatus { http, grpc, reason, retry: Retry::Later }
 }
 
 impl InferError {
     /// Status codes, reason and advice: the only place that knows them.
     #[must_use]
-    pub fn face(&self) -> Face {
+    pub fn error_status(&self) -> ErrorStatus {
         match self {
-            Self::UnknownModel(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
-            Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
-            Self::BadPicture(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "bad_picture"),
-            Self::DecodersBusy { .. } => later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoders_busy"),
+            Self::UnknownModel(_) => no_retry(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
+            Self::InvalidRequest(_) => no_retry(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
+            Self::BadPicture(_) => no_retry(StatusCode::BAD_REQUEST, Code::InvalidArgument, "bad_picture"),
+            Self::DecodersBusy { .. } => {
+                retry_later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoders_busy")
+            }
             Self::DecodedFull { .. } => {
-                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoded_pictures_full")
+                retry_later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "decoded_pictures_full")
             }
             Self::TooLarge { .. } | Self::PackedTooLarge { .. } => {
-                face(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large")
+                no_retry(StatusCode::PAYLOAD_TOO_LARGE, Code::ResourceExhausted, "request_too_large")
             }
-            Self::BodyTimeout => face(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
-            Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
-            Self::UnknownRegion(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_region"),
+            Self::BodyTimeout => no_retry(StatusCode::REQUEST_TIMEOUT, Code::DeadlineExceeded, "body_timeout"),
+            Self::Unsupported(_) => no_retry(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
+            Self::UnknownRegion(_) => no_retry(StatusCode::NOT_FOUND, Code::NotFound, "unknown_region"),
             Self::RegionExists(_) | Self::ObjectTaken(_) => {
-                face(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists")
+                no_retry(StatusCode::CONFLICT, Code::AlreadyExists, "region_exists")
             }
-            Self::RegionsFull { .. } => face(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "regions_full"),
+            Self::RegionsFull { .. } => {
+                no_retry(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "regions_full")
+            }
             Self::SharedMemoryFull(_) => {
-                later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "shared_memory_full")
+                retry_later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "shared_memory_full")
             }
             Self::Busy { .. } | Self::UnpackedFull { .. } => {
-                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
+                retry_later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "too_many_requests")
             }
-            Self::Stage { error, .. } => error.face(),
+            Self::Stage { error, .. } => error.error_status(),
             Self::TooLittleTime { .. } | Self::TooLittleForStages { .. } => {
-                face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
+                no_retry(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, DropReason::SloUnreachable.label())
             }
-            Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
-            Self::Access(refused) => refused.face(),
+            Self::NoGpu(_) => {
+                retry_later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label())
+            }
+            Self::Access(refused) => refused.error_status(),
             Self::QuotaExceeded { wait, .. } => {
                 let retry = Retry::After(*wait);
-                Face { retry, ..later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota") }
+                ErrorStatus { retry, ..retry_later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "quota") }
             }
             Self::TenantBusy { .. } | Self::TenantUnpacked { .. } => {
-                later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "tenant_busy")
+                retry_later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, "tenant_busy")
             }
             Self::Dropped(reason) => {
                 let label = reason.label();
                 match reason {
                     DropReason::QueueFull | DropReason::Shed => {
-                        later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, label)
+                        retry_later(StatusCode::TOO_MANY_REQUESTS, Code::ResourceExhausted, label)
                     }
                     // A batch worth running was out of reach of this deadline: with more time it would have been
                     // served.
                     DropReason::SloUnreachable | DropReason::ProtectBatch | DropReason::QueueExpired => {
-                        face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label)
+                        no_retry(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label)
                     }
                 }
             }
@@ -299,23 +305,23 @@ impl InferError {
                 let label = reason.label();
                 match reason {
                     FailReason::ExecutionFailed | FailReason::SchedulerPanicked => {
-                        face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, label)
+                        no_retry(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, label)
                     }
-                    FailReason::NoAnswer => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label),
+                    FailReason::NoAnswer => no_retry(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, label),
                     FailReason::NoGpu
                     | FailReason::ModelNotReady
                     | FailReason::PayloadLost
                     | FailReason::ControlPlaneLost
                     | FailReason::OutOfMemory
                     | FailReason::GpuLost
-                    | FailReason::Draining => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, label),
+                    | FailReason::Draining => retry_later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, label),
                 }
             }
-            Self::Late => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, "late"),
-            Self::DeadlinePassed => face(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, "deadline_passed"),
+            Self::Late => no_retry(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, "late"),
+            Self::DeadlinePassed => no_retry(StatusCode::GATEWAY_TIMEOUT, Code::DeadlineExceeded, "deadline_passed"),
             Self::Cancelled => {
                 let http = StatusCode::from_u16(CLIENT_CLOSED_REQUEST).unwrap_or(StatusCode::BAD_REQUEST);
-                face(http, Code::Cancelled, "cancelled")
+                no_retry(http, Code::Cancelled, "cancelled")
             }
         }
     }
@@ -361,15 +367,17 @@ impl InferError {
 impl RepositoryError {
     /// Status codes, reason and advice.
     #[must_use]
-    pub const fn face(&self) -> Face {
+    pub const fn error_status(&self) -> ErrorStatus {
         match self {
-            Self::UnknownModel(_) => face(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
-            Self::Unauthenticated => face(StatusCode::UNAUTHORIZED, Code::Unauthenticated, "unauthenticated"),
-            Self::InvalidRequest(_) => face(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
-            Self::Unsupported(_) => face(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
-            Self::Unavailable(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "unavailable"),
-            Self::NoGpu(_) => later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label()),
-            Self::Failed(_) => face(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "load_failed"),
+            Self::UnknownModel(_) => no_retry(StatusCode::NOT_FOUND, Code::NotFound, "unknown_model"),
+            Self::Unauthenticated => no_retry(StatusCode::UNAUTHORIZED, Code::Unauthenticated, "unauthenticated"),
+            Self::InvalidRequest(_) => no_retry(StatusCode::BAD_REQUEST, Code::InvalidArgument, "invalid_request"),
+            Self::Unsupported(_) => no_retry(StatusCode::NOT_IMPLEMENTED, Code::Unimplemented, "unsupported"),
+            Self::Unavailable(_) => retry_later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, "unavailable"),
+            Self::NoGpu(_) => {
+                retry_later(StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable, FailReason::NoGpu.label())
+            }
+            Self::Failed(_) => no_retry(StatusCode::INTERNAL_SERVER_ERROR, Code::Internal, "load_failed"),
         }
     }
 }
@@ -418,7 +426,7 @@ mod tests {
     fn too_little_time_is_said_in_numbers() {
         let words = "the deadline leaves 1 ms, and a batch of its 1 item alone takes 6.125 ms by the model's profile";
         assert!(TOO_LITTLE_TIME.to_string().starts_with(words), "{TOO_LITTLE_TIME}");
-        assert_eq!(TOO_LITTLE_TIME.face().reason, "slo_unreachable");
+        assert_eq!(TOO_LITTLE_TIME.error_status().reason, "slo_unreachable");
     }
 
     const TOO_LITTLE_FOR_STAGES: InferError =
@@ -433,8 +441,8 @@ mod tests {
         let lost = of_stage(InferError::Dropped(DropReason::QueueFull));
         let words = "stage `detect` (request f2/9/7): the request was dropped: the queue of the model is full";
         assert!(lost.to_string().starts_with(words), "{lost}");
-        assert_eq!((lost.face().reason, lost.fault().label()), ("queue_full", "server"));
-        assert_eq!(TOO_LITTLE_FOR_STAGES.face().reason, "slo_unreachable");
+        assert_eq!((lost.error_status().reason, lost.fault().label()), ("queue_full", "server"));
+        assert_eq!(TOO_LITTLE_FOR_STAGES.error_status().reason, "slo_unreachable");
     }
 
     fn quota(wait: Nanos) -> InferError {
@@ -448,8 +456,8 @@ mod tests {
             used_up.to_string(),
             "tenant `a` has used up its quota of 20 items a second over all frontends; try again in 1401 ms"
         );
-        assert_eq!(used_up.face().retry.after_s_and_ms(), Some((2, 1401)), "no earlier");
-        assert_eq!(quota(Nanos::MAX).face().retry.after_s_and_ms(), Some((60, 60_000)));
+        assert_eq!(used_up.error_status().retry.after_s_and_ms(), Some((2, 1401)), "no earlier");
+        assert_eq!(quota(Nanos::MAX).error_status().retry.after_s_and_ms(), Some((60, 60_000)));
         assert_eq!(Retry::Later.after_s_and_ms(), Some((1, 1000)));
     }
 
@@ -511,8 +519,8 @@ mod tests {
             (InferError::Cancelled, 499, Code::Cancelled, Retry::No),
         ];
         for (error, http, grpc, retry) in expected {
-            let face = error.face();
-            assert_eq!((face.http.as_u16(), face.grpc, face.retry), (http, grpc, retry), "{error:?}");
+            let status = error.error_status();
+            assert_eq!((status.http.as_u16(), status.grpc, status.retry), (http, grpc, retry), "{error:?}");
         }
     }
 
@@ -520,17 +528,18 @@ mod tests {
     fn a_tenant_beyond_what_it_may_is_told_apart_from_a_full_server_and_wakes_nobody() {
         let tenant = InferError::TenantBusy { tenant: "a".into(), in_flight_max: 1 };
         let full = InferError::Busy { in_flight_max: 1 };
-        let seen = [&tenant, &quota(Nanos::ZERO), &full].map(|error| (error.face().reason, error.fault().label()));
+        let seen =
+            [&tenant, &quota(Nanos::ZERO), &full].map(|error| (error.error_status().reason, error.fault().label()));
         assert_eq!(seen, [("tenant_busy", "client"), ("quota", "client"), ("too_many_requests", "server")]);
     }
 
     #[test]
     fn reasons_of_the_scheduler_and_the_backends_go_out_under_their_own_labels() {
         for &reason in DropReason::ALL {
-            assert_eq!(InferError::Dropped(reason).face().reason, reason.label());
+            assert_eq!(InferError::Dropped(reason).error_status().reason, reason.label());
         }
         for &reason in FailReason::ALL {
-            assert_eq!(InferError::Failed(reason).face().reason, reason.label());
+            assert_eq!(InferError::Failed(reason).error_status().reason, reason.label());
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct UnpackedLimit {
 #[derive(Debug)]
 pub(crate) struct Unpacked {
     limit: UnpackedLimit,
-    /// Whose request it is; empty where everybody is served.
+    /// The tenant of the request; empty for anonymous callers.
     tenant: String,
     taken: Option<OwnedSemaphorePermit>,
 }
@@ -58,7 +58,7 @@ impl UnpackedLimit {
         Self { pieces: Arc::new(Semaphore::new(pieces_max)), pieces_max, of_tenants: Arc::default() }
     }
 
-    /// Nothing yet, for a request of this tenant; an empty name where everybody is served.
+    /// Nothing yet, for a request of this tenant; an empty name for anonymous callers.
     pub(crate) fn begin(&self, tenant: &str) -> Unpacked {
         Unpacked { limit: self.clone(), tenant: tenant.to_owned(), taken: None }
     }

@@ -42,7 +42,7 @@ pub trait InferenceService: Send + Sync + 'static {
     ///
     /// # Errors
     /// If it is known no longer, or may not ask models.
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError>;
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError>;
 
     /// Admits one request of the caller, before it is read; it is in flight until the permit is dropped.
     ///
@@ -188,7 +188,8 @@ pub enum ModelState {
 }
 
 impl ModelState {
-    /// What those are told who may not know the reason of [`Self::Unavailable`]: it names folders, and quotes files.
+    /// Shown in place of the reason of [`Self::Unavailable`] to callers without the right to know it: it names folders,
+    /// and quotes files.
     pub(crate) const KEPT: &str = "cannot be served; the frontend's log says why, or `symphony get models`";
 
     /// The protocol's word.

@@ -13,7 +13,7 @@ pub const STREAM_PIPELINE_MAX: usize = 16;
 pub const HEADER_BYTES_MAX: u32 = 16 << 10;
 /// Most bytes of a gRPC message without tensors, such as one that asks for a model's metadata, or has it loaded.
 pub const PLAIN_MESSAGE_BYTES_MAX: usize = 64 << 10;
-/// The same of calls that everybody may make, keys or not: they name a service at most.
+/// The same of calls that every caller may make, with or without a key: they name a service at most.
 pub const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 /// Most bytes of a compressed gRPC message with tensors, as it travels and as it becomes. The transport unpacks it on a
 /// thread that serves connections, which must not stand still for longer than some milliseconds; REST unpacks larger
@@ -27,7 +27,7 @@ pub const UNPACKED_REQUESTS_MAX: usize = 16;
 /// A call of reflection ends after this time, whatever it still asks.
 pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
 /// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
-/// the first one [`FIRST_WORDS_WITHIN`](symphony_net::FIRST_WORDS_WITHIN) is shorter.
+/// the first one [`OPENING_TIMEOUT`](symphony_net::OPENING_TIMEOUT) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);
 /// A client must send the body of a request within this time.
 pub const BODY_READ_MAX: Duration = Duration::from_secs(30);

@@ -17,17 +17,17 @@
 //! (504, DEADLINE_EXCEEDED, reason `late`): the deadline is a contract, and the client may have turned to another
 //! server. A client that would rather have it sets `symphony_accept_late` and finds `symphony_late` in the answer.
 //!
-//! **Errors.** [`InferError::face`] is the only place that knows status codes. Bodies are
+//! **Errors.** [`InferError::error_status`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
 //!
 //! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest
 //! of the system, [`ModelInfo::loaded_as`].
 //!
 //! **Callers.** Every call but for health is made by a [`Caller`], found by the key or the certificate that it shows
-//! before its body is read. Where there are no tenants, everybody is served.
+//! before its body is read. Where there are no tenants, every caller is served.
 //!
 //! **Repository.** Loading and unloading, and why a model cannot be served, is for tenants with that right; where there
-//! are no tenants, for those who show the [`Credential`] of the repository.
+//! are no tenants, for callers that show the [`Credential`] of the repository.
 //!
 //! **Shared memory.** Where the configuration allows it, clients of this host may register shared memory of theirs, and
 //! have tensors read from it and written to it: Triton's extension `system_shared_memory`.
@@ -47,7 +47,7 @@ mod caller;
 mod classes;
 mod credential;
 mod error;
-mod face;
+mod error_status;
 mod grpc;
 mod in_flight;
 mod inference_service;
@@ -70,7 +70,7 @@ pub(crate) use caller::{ANY_RIGHT, KnownBy};
 pub use caller::{Caller, Shown};
 pub use credential::Credential;
 pub use error::{InferError, QuotaKind, RepositoryError};
-pub use face::{Face, Fault, Retry};
+pub use error_status::{ErrorStatus, Fault, Retry};
 pub use grpc::{GrpcServer, check_grpc_infer};
 pub use in_flight::{InFlightLimit, InFlightPermit};
 pub use inference_service::{

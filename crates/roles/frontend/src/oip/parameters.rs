@@ -21,7 +21,7 @@ pub const SLO_HEADER: &str = "x-slo-ms";
 pub(crate) const REASON: &str = "symphony_reason";
 /// Says in an error of a stream after how many milliseconds the same request may succeed, if it may.
 pub(crate) const RETRY_AFTER: &str = "symphony_retry_after_ms";
-/// Classes of one item that may be asked for: who wants more than a catalogue has wants the elements.
+/// Classes of one item that may be asked for: a client that wants more than a catalogue has should take the elements.
 const CLASSES_MAX: u32 = 1024;
 
 const BINARY_DATA_OUTPUT: &str = "binary_data_output";
@@ -296,15 +296,15 @@ fn no_sequences() -> InferError {
     InferError::Unsupported("sequences are not supported: leave the parameter sequence_id away".into())
 }
 
-/// What has been said of a placement so far.
+/// The parameters of a placement so far.
 #[derive(Debug, Default)]
-struct PlacementWords {
+struct PlacementParameters {
     region: Option<String>,
     offset: Option<u64>,
     bytes: Option<u64>,
 }
 
-impl PlacementWords {
+impl PlacementParameters {
     /// Takes a parameter, if it is one of a placement.
     fn take(&mut self, name: &str, value: &Parameter) -> Result<bool, InferError> {
         match (name, value) {
@@ -355,7 +355,7 @@ impl InputParameters {
         input: &str,
         parameters: impl Iterator<Item = (&'a str, Parameter)>,
     ) -> Result<Self, InferError> {
-        let (mut parsed, mut words, mut unknown) = (Self::default(), PlacementWords::default(), Vec::new());
+        let (mut parsed, mut placement, mut unknown) = (Self::default(), PlacementParameters::default(), Vec::new());
         let of_this = |error: InferError| match error {
             InferError::InvalidRequest(why) => invalid(format!("input `{}`: {why}", shorten(input))),
             other => other,
@@ -365,14 +365,14 @@ impl InputParameters {
                 let bytes = byte_count(name, &value).map_err(of_this)?;
                 // More than memory has is more than a request has.
                 parsed.binary_bytes = Some(usize::try_from(bytes).unwrap_or(usize::MAX));
-            } else if !words.take(name, &value).map_err(of_this)? {
+            } else if !placement.take(name, &value).map_err(of_this)? {
                 unknown.push(name);
             }
         }
         if !unknown.is_empty() {
             refuse_unknown(&format!("input `{}` has", shorten(input)), unknown, OF_INPUTS)?;
         }
-        parsed.placed = words.placement().map_err(of_this)?;
+        parsed.placed = placement.placement().map_err(of_this)?;
         Ok(parsed)
     }
 }
@@ -390,17 +390,17 @@ pub(crate) struct OutputParameters {
 
 impl OutputParameters {
     pub(crate) fn parse<'a>(parameters: impl Iterator<Item = (&'a str, Parameter)>) -> Result<Self, InferError> {
-        let (mut parsed, mut words, mut unknown) = (Self::default(), PlacementWords::default(), Vec::new());
+        let (mut parsed, mut placement, mut unknown) = (Self::default(), PlacementParameters::default(), Vec::new());
         for (name, value) in parameters {
             match name {
                 BINARY_DATA => parsed.binary = Some(boolean(name, &value)?),
                 CLASSIFICATION => parsed.classes = classes(&value)?,
-                _ if words.take(name, &value)? => {}
+                _ if placement.take(name, &value)? => {}
                 _ => unknown.push(name),
             }
         }
         refuse_unknown("a requested output has", unknown, OF_OUTPUTS)?;
-        parsed.placed = words.placement()?;
+        parsed.placed = placement.placement()?;
         if parsed.placed.is_some() && parsed.classes.is_some() {
             return Err(invalid(format!("{CLASSIFICATION} goes with no shared memory: ask for one of them")));
         }

@@ -11,11 +11,11 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use symphony_net::{
-    CallerLimits, CertificateNames, FirstWords, PublicConnection, PublicListener, PublicPort, PublicTls,
+    CallerLimits, CertificateNames, HttpVersion, PublicConnection, PublicListener, PublicPort, PublicTls,
 };
 use tokio::net::TcpListener;
 
-use super::caller::FromNear;
+use super::caller::FromLoopback;
 use super::limits::{HEADER_BYTES_MAX, HEADER_READ_MAX, STREAMS_PER_CONNECTION_MAX};
 use super::{GrpcServer, InferenceService, Limits};
 
@@ -49,11 +49,11 @@ pub async fn serve_grpc<S: InferenceService>(
         .keep_alive_timeout(KEEPALIVE_TIMEOUT);
     let connections = GracefulShutdown::new();
     let serve = |connection: PublicConnection, peer: SocketAddr| {
-        let server = Named { names: connection.certificate_names(), is_near: is_near(peer), inner: server.clone() };
+        let server = Named { names: connection.certificate_names(), is_local: is_local(peer), inner: server.clone() };
         connections.watch(http.serve_connection(TokioIo::new(connection), server))
     };
     // A client that vanished is found by pings: a channel may be idle.
-    accept(public("frontend.grpc", listener, limits, FirstWords::Preface).secured(tls), stop, serve).await;
+    accept(public("frontend.grpc", listener, limits, HttpVersion::Http2).secured(tls), stop, serve).await;
     connections.shutdown().await;
 }
 
@@ -70,17 +70,17 @@ pub async fn serve_rest(
     let connections = GracefulShutdown::new();
     let serve = |connection: PublicConnection, peer: SocketAddr| {
         let service = TowerToHyperService::new(router.clone());
-        let service = Named { names: connection.certificate_names(), is_near: is_near(peer), inner: service };
+        let service = Named { names: connection.certificate_names(), is_local: is_local(peer), inner: service };
         connections.watch(http.serve_connection(TokioIo::new(connection), service))
     };
-    accept(public("frontend.rest", listener, limits, FirstWords::Head).secured(tls), stop, serve).await;
+    accept(public("frontend.rest", listener, limits, HttpVersion::Http1).secured(tls), stop, serve).await;
     connections.shutdown().await;
 }
 
 /// Tells a service what certificate its caller has shown, and whether it is on the loopback.
 struct Named<S> {
     names: CertificateNames,
-    is_near: bool,
+    is_local: bool,
     inner: S,
 }
 
@@ -96,21 +96,21 @@ where
         if !self.names.get().is_empty() {
             request.extensions_mut().insert(self.names.clone());
         }
-        if self.is_near {
-            request.extensions_mut().insert(FromNear);
+        if self.is_local {
+            request.extensions_mut().insert(FromLoopback);
         }
         self.inner.call(request)
     }
 }
 
 /// Whether the other end is on this host's loopback, which no other host reaches.
-fn is_near(peer: SocketAddr) -> bool {
+fn is_local(peer: SocketAddr) -> bool {
     peer.ip().to_canonical().is_loopback()
 }
 
-fn public(name: &'static str, listener: TcpListener, limits: Limits, first_words: FirstWords) -> PublicListener {
+fn public(name: &'static str, listener: TcpListener, limits: Limits, http: HttpVersion) -> PublicListener {
     let limits = CallerLimits { total: limits.connections_max, per_address: limits.connections_per_address_max };
-    PublicListener::new(listener, PublicPort { name, limits, first_words, idle_max: None })
+    PublicListener::new(listener, PublicPort { name, limits, http, idle_max: None })
 }
 
 /// Serves each connection in a task of its own, until `stop`. The listener is closed then: no client can connect to a
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_loopback_is_near() {
+    fn only_the_loopback_is_local() {
         for (peer, expected) in [
             ("127.0.0.1:1", true),
             ("127.9.9.9:1", true),
@@ -153,7 +153,7 @@ mod tests {
             ("[fe80::1]:1", false),
             ("0.0.0.0:1", false),
         ] {
-            assert_eq!(is_near(peer.parse().unwrap()), expected, "{peer}");
+            assert_eq!(is_local(peer.parse().unwrap()), expected, "{peer}");
         }
     }
 }

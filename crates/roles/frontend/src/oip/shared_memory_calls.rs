@@ -13,7 +13,7 @@ impl<'a> Regions<'a> {
     pub(crate) fn of<S: InferenceService>(service: &'a S, caller: &'a Caller) -> Self {
         match service.shared_regions() {
             None => Self::Off,
-            Some(_) if !caller.is_near() => Self::Far,
+            Some(_) if !caller.is_local() => Self::Far,
             Some(all) => Self::Of { all, owner: caller.name() },
         }
     }

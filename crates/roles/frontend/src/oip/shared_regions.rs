@@ -117,7 +117,7 @@ impl SharedRegions {
         if owners.get(owner).is_some_and(|own| own.contains_key(name)) {
             return Err(InferError::RegionExists(shorten(name)));
         }
-        // Where everybody is served, all are one.
+        // Anonymous callers are all one.
         let own_max = if owner.is_empty() { REGIONS_MAX } else { REGIONS_PER_TENANT_MAX };
         let all: usize = owners.values().map(BTreeMap::len).sum();
         if all >= REGIONS_MAX || owners.get(owner).is_some_and(|own| own.len() >= own_max) {

@@ -64,7 +64,7 @@ impl Counts {
     }
 }
 
-/// Memory for what the pictures of one request become, until all who may have them are gone: also a READ's answer that
+/// Memory for what the pictures of one request become, until nothing can hold them any more: also a READ's answer that
 /// waits for a slow backend, when the request has long had its outcome.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -79,7 +79,7 @@ impl Drop for Memory {
     }
 }
 
-/// A payload that is counted as long as somebody has any of it.
+/// A payload that is counted as long as any part of it is referenced.
 struct Counted {
     payload: Vec<u8>,
     _memory: Arc<Memory>,
@@ -133,7 +133,7 @@ impl Decoders {
         }
     }
 
-    /// Memory for tensors of so many bytes, until all who have it are gone.
+    /// Memory for tensors of so many bytes, until nothing holds it any more.
     ///
     /// # Errors
     /// If others have as much as there may be.

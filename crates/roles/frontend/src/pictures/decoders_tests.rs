@@ -110,7 +110,10 @@ async fn what_pictures_become_is_bounded_in_bytes_and_counted_until_the_last_who
     let busy = Arc::clone(&decoders.threads).acquire_owned().await.unwrap();
     let (mut one, other) = (begin(128).unwrap(), begin(128).unwrap());
     let full = begin(1).unwrap_err();
-    assert_eq!((&full, full.face().reason), (&InferError::DecodedFull { bytes_max: MIB }, "decoded_pictures_full"));
+    assert_eq!(
+        (&full, full.error_status().reason),
+        (&InferError::DecodedFull { bytes_max: MIB }, "decoded_pictures_full")
+    );
     assert_eq!(decoders.room.available_permits(), 1024 - 2 * 128, "nothing was taken for it");
     assert!(shows(MIB), "{}", registry.encode());
 

@@ -1,4 +1,4 @@
-//! The span of a batch, to which the requests that ran in it are linked: it shows who ran with whom.
+//! The span of a batch, to which the requests that ran in it are linked: it shows which requests ran together.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};

@@ -1,6 +1,6 @@
-//! What is written down of single requests, if anybody asked for it: lines of the access log, and traces. Both are made
-//! at a request's outcome, of what is known then; nothing is recorded on its way. What became of the last requests for
-//! pipelines is always remembered.
+//! Records of single requests, where configured: lines of the access log, and traces. Both are made at a request's
+//! outcome, of what is known then; nothing is recorded on its way. What became of the last requests for pipelines is
+//! always remembered.
 
 mod access_log;
 mod batch_spans;

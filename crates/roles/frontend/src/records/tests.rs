@@ -65,7 +65,7 @@ impl Write for Lines {
 fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
     let (sender, lines) = mpsc::channel();
     let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));
-    let context = RequestContext::of(Caller::anybody(), "order-\"17\"\n", None);
+    let context = RequestContext::of(Caller::anonymous(), "order-\"17\"\n", None);
     let record = answered(&context, Instant::now());
     log.write(&record);
     log.write(&RequestRecord {
@@ -104,7 +104,7 @@ fn a_request_is_a_line_that_says_who_what_where_and_how_long() {
 #[test]
 fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
     let (context, arrived) =
-        (RequestContext::of(Caller::anybody(), "mine", None), Instant::now() + Duration::from_secs(1));
+        (RequestContext::of(Caller::anonymous(), "mine", None), Instant::now() + Duration::from_secs(1));
     let record = answered(&context, arrived);
     let span = record.span.unwrap();
     let spans = request_spans::of(&record, span);
@@ -133,7 +133,8 @@ fn the_steps_of_a_request_follow_each_other_and_its_batch_is_linked() {
 
 #[test]
 fn what_was_dropped_waited_until_then_and_says_why() {
-    let (context, arrived) = (RequestContext::of(Caller::anybody(), "", None), Instant::now() + Duration::from_secs(1));
+    let (context, arrived) =
+        (RequestContext::of(Caller::anonymous(), "", None), Instant::now() + Duration::from_secs(1));
     let record = RequestRecord { outcome: "dropped", reason: "shed", ran: None, ..answered(&context, arrived) };
     let spans = request_spans::of(&record, record.span.unwrap());
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
@@ -143,7 +144,8 @@ fn what_was_dropped_waited_until_then_and_says_why() {
 
 #[test]
 fn a_pipeline_has_a_span_and_each_stage_request_one_below_it() {
-    let (context, arrived) = (RequestContext::of(Caller::anybody(), "", None), Instant::now() + Duration::from_secs(1));
+    let (context, arrived) =
+        (RequestContext::of(Caller::anonymous(), "", None), Instant::now() + Duration::from_secs(1));
     let whole = RequestRecord { kind: RecordKind::Pipeline, ran: None, ..answered(&context, arrived) };
     let names = |spans: &[symphony_telemetry::FinishedSpan]| spans.iter().map(|span| span.name).collect::<Vec<_>>();
     let spans = request_spans::of(&whole, whole.span.unwrap());
@@ -178,7 +180,7 @@ impl Write for Full {
 
 #[test]
 fn the_last_lines_are_written_and_nobody_waits_long_for_a_reader_that_has_stopped() {
-    let context = RequestContext::of(Caller::anybody(), "", None);
+    let context = RequestContext::of(Caller::anonymous(), "", None);
     let record = answered(&context, Instant::now());
     let (sender, lines) = mpsc::channel();
     let log = AccessLog::start(Lines(sender, Vec::new()), &Registry::new("test"));

@@ -64,7 +64,7 @@ impl Inner {
     /// Counts a refusal, and writes it down if that is asked for.
     pub(crate) fn refused_call(&self, call: &RefusedCall<'_>) {
         let RefusedCall { model, context, arrived, error } = *call;
-        let (model, reason) = (model.map_or("", |model| model.loaded_as.as_str()), error.face().reason);
+        let (model, reason) = (model.map_or("", |model| model.loaded_as.as_str()), error.error_status().reason);
         match model {
             "" => self.statistics.refused_unread(error),
             model => self.statistics.refused(model, error),

@@ -121,8 +121,8 @@ impl Inner {
             let view = Arc::clone(&cluster.view.borrow());
             let subcluster = view.subclusters.get(&route.subcluster).map(|subcluster| subcluster.name.clone());
             let unready = match draining {
-                true => Some(InferError::Failed(FailReason::Draining).face().reason),
-                false => unready(&cluster, &route).map(|error| error.face().reason),
+                true => Some(InferError::Failed(FailReason::Draining).error_status().reason),
+                false => unready(&cluster, &route).map(|error| error.error_status().reason),
             };
             let subcluster = subcluster.unwrap_or_else(|| route.subcluster.to_string());
             ListedModel { info: route.info, subcluster, unready }
@@ -131,8 +131,8 @@ impl Inner {
         let models = names.iter().filter_map(|name| self.select_cluster(name, None, &[])).map(listed);
         let of_pipeline = |pipeline: Arc<LivePipeline>| {
             let unready = match draining {
-                true => Some(InferError::Failed(FailReason::Draining).face().reason),
-                false => self.pipeline_unready(&pipeline).map(|error| error.face().reason),
+                true => Some(InferError::Failed(FailReason::Draining).error_status().reason),
+                false => self.pipeline_unready(&pipeline).map(|error| error.error_status().reason),
             };
             // Its stages may be in several.
             ListedModel { info: Arc::clone(&pipeline.info), subcluster: String::new(), unready }

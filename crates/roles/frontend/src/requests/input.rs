@@ -27,7 +27,7 @@ impl Input {
     pub(super) fn payload(&self) -> Payload {
         match self {
             Self::Ready(payload) => Payload::Here(payload.clone()),
-            Self::Pending(_) => Payload::Coming(Vec::new()),
+            Self::Pending(_) => Payload::Pending(Vec::new()),
         }
     }
 

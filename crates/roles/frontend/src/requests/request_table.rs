@@ -71,7 +71,7 @@ pub(crate) struct OpenRequest {
 pub(crate) enum Payload {
     Here(Bytes),
     /// It is being made, and these wait for it. They hear of the request's end by being dropped with it.
-    Coming(Vec<oneshot::Sender<Bytes>>),
+    Pending(Vec<oneshot::Sender<Bytes>>),
 }
 
 /// Reads of one input that wait for it: a plan reads it once, and few plans are made for one request.
@@ -159,20 +159,20 @@ impl RequestTable {
         pending.read = true;
         match &pending.payload {
             Payload::Here(payload) => Some(payload.clone()),
-            Payload::Coming(_) => None,
+            Payload::Pending(_) => None,
         }
     }
 
     /// What gives the input of a request once it is made. None if the request has its outcome.
-    pub(crate) fn coming(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
+    pub(crate) fn pending_input(&self, sequence: u64) -> Option<oneshot::Receiver<Bytes>> {
         let mut shard = self.shard(sequence);
         let pending = shard.get_mut(&sequence)?;
         let (sender, receiver) = oneshot::channel();
         match &mut pending.payload {
             // It was made between two questions.
             Payload::Here(payload) => drop(sender.send(payload.clone())),
-            Payload::Coming(waiting) if waiting.len() < WAITING_MAX => waiting.push(sender),
-            Payload::Coming(_) => return None,
+            Payload::Pending(waiting) if waiting.len() < WAITING_MAX => waiting.push(sender),
+            Payload::Pending(_) => return None,
         }
         Some(receiver)
     }
@@ -219,11 +219,11 @@ impl RequestTable {
     }
 
     fn is_coming(&self, sequence: u64) -> bool {
-        self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Coming(_)))
+        self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Pending(_)))
     }
 
     /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
-    /// is there before anybody hears. False if it has its outcome.
+    /// is there before any process is told. False if it has its outcome.
     pub(crate) fn end_withholding(
         &self,
         sequence: u64,
@@ -270,7 +270,7 @@ impl RequestTable {
     }
 
     /// The lead under `token` has panicked. Ends those of its requests that were with another one before which did:
-    /// each time around would cost everybody else in the sub-cluster a hand-over. Returns how many.
+    /// each time around would cost all others in the sub-cluster a hand-over. Returns how many.
     pub(crate) fn panicked(&self, subcluster: SubclusterId, token: Token) -> usize {
         let mut blamed = Vec::new();
         for shard in &self.shards {
@@ -322,7 +322,7 @@ fn leaves(pending: &OpenRequest) -> Ending {
 impl OpenRequest {
     /// The input has been made, and is given to all that wait for it.
     fn supply(&mut self, payload: &Bytes) {
-        if let Payload::Coming(waiting) = std::mem::replace(&mut self.payload, Payload::Here(payload.clone())) {
+        if let Payload::Pending(waiting) = std::mem::replace(&mut self.payload, Payload::Here(payload.clone())) {
             waiting.into_iter().for_each(|waiter| drop(waiter.send(payload.clone())));
         }
     }
@@ -446,23 +446,23 @@ mod tests {
         let table = RequestTable::default();
         let accept = || {
             let (mut request, receiver) = pending(1, Instant::now());
-            request.payload = Payload::Coming(Vec::new());
+            request.payload = Payload::Pending(Vec::new());
             (table.insert(request), receiver)
         };
         let ((made, _made), (ended, _ended)) = (accept(), accept());
         assert_eq!(table.payload(made), None);
-        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| table.coming(made).unwrap()).collect();
-        assert!(table.coming(made).is_none(), "no more than so many");
+        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| table.pending_input(made).unwrap()).collect();
+        assert!(table.pending_input(made).is_none(), "no more than so many");
         assert!(!table.supply(made, &Bytes::from_static(b"made")), "it was asked for");
         assert!(waiting.iter_mut().all(|waiter| waiter.try_recv().unwrap() == "made"));
-        assert_eq!(table.coming(made).unwrap().try_recv().unwrap(), "made", "it was made between two questions");
+        assert_eq!(table.pending_input(made).unwrap().try_recv().unwrap(), "made", "it was made between two questions");
         assert_eq!(table.payload(made).unwrap(), "made");
 
-        let mut waits = table.coming(ended).unwrap();
+        let mut waits = table.pending_input(ended).unwrap();
         table.remove(ended);
         assert!(matches!(waits.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
         assert!(!table.supply(ended, &Bytes::from_static(b"late")));
-        assert!(table.coming(ended).is_none() && table.payload(ended).is_none());
+        assert!(table.pending_input(ended).is_none() && table.payload(ended).is_none());
         assert!(table.withdraw_unread(ModelId::new(1)).is_empty(), "who asked for it may have run it");
     }
 

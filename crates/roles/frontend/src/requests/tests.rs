@@ -30,8 +30,8 @@ use crate::pictures::decoders::Decoders;
 use crate::pictures::test_pictures::{SLO, cut_off, model, picture, pictures};
 use crate::records::Records;
 use crate::records::pipeline_memory::PipelineMemory;
-use crate::repository::repository_desk::CallEnded;
-use crate::repository::repository_desk::RepositoryDesk;
+use crate::repository::repository_service::CallEnded;
+use crate::repository::repository_service::RepositoryService;
 use crate::requests::admission::Admission;
 use crate::requests::request_guard::RequestGuard;
 use crate::requests::request_table::Ending;
@@ -109,7 +109,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         plan: Some(plan),
         rates: Rates::begin(Instant::now()),
         pipeline_counters: PipelineCounters::new(&Registry::new("frontend")),
-        repository: RepositoryDesk::new(None, &Registry::new("frontend")),
+        repository: RepositoryService::new(None, &Registry::new("frontend")),
         traffic: TrafficSplitter::default(),
         boot: BOOT,
         tenants: None,
@@ -153,7 +153,7 @@ async fn infer_as(frontend: &Arc<Inner>, receipt: Receipt) -> InferError {
 /// A request for `m`, whose input is pictures of one grey pixel each.
 fn request(receipt: Receipt, pictures: Option<Pictures>) -> InferRequest {
     let deadline = RequestedDeadline::unstated(Instant::now());
-    let (context, weight) = (RequestContext::of(Caller::anybody(), "", None), RequestValue::ONE);
+    let (context, weight) = (RequestContext::of(Caller::anonymous(), "", None), RequestValue::ONE);
     let (model, payload) = (Arc::new(model(1, 0, 0)), Bytes::new());
     InferRequest { model, items: 1, payload, pictures, deadline, receipt, context, weight }
 }
@@ -188,7 +188,7 @@ async fn a_refusal_is_counted_and_no_demand_if_nobody_could_serve_it() {
     }
     let refused = frontend.infer(patient(Receipt::default(), of_42())).await;
     assert!(matches!(refused, Err(InferError::DecodersBusy { .. })));
-    let refusals = [("invalid_request", 1), (InferError::DecodersBusy { waiting_max: 4 }.face().reason, 1)];
+    let refusals = [("invalid_request", 1), (InferError::DecodersBusy { waiting_max: 4 }.error_status().reason, 1)];
     assert_eq!(counted(&frontend), (2, refusals.into()));
     assert_eq!(frontend.ledger.counts().accepted, 1);
 }
@@ -334,7 +334,7 @@ async fn a_request_has_its_name_and_its_place_while_its_picture_waits_and_is_ann
     }
     let input = match table.payload(sequence) {
         Some(input) => input,
-        None => table.coming(sequence).unwrap().await.unwrap(),
+        None => table.pending_input(sequence).unwrap().await.unwrap(),
     };
     assert_eq!(input, &[42][..]);
     assert!(table.end(sequence, answer()));

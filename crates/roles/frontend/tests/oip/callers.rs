@@ -1,4 +1,4 @@
-//! Who is let in, and what they are told who are not.
+//! Which callers are let in, and what the others are told.
 
 use futures::SinkExt as _;
 use serde_json::{Value, json};

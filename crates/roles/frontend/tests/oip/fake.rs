@@ -271,11 +271,11 @@ impl InferenceService for FakeService {
             Some(label) if has(label) && rights.iter().all(|right| right.label() != label) => {
                 Err(AccessError::NoRight(rights))
             }
-            _ => Ok(Caller::anybody().showing(credential)),
+            _ => Ok(Caller::anonymous().showing(credential)),
         }
     }
 
-    fn still_known(&self, caller: &Caller) -> Result<Caller, AccessError> {
+    fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError> {
         if self.revoked.load(Ordering::SeqCst) { Err(AccessError::UnknownKey) } else { Ok(caller.clone()) }
     }
 
@@ -289,7 +289,7 @@ impl InferenceService for FakeService {
 
     fn refused(&self, call: &RefusedCall<'_>) {
         let model = call.model.map(|model| model.name.clone()).unwrap_or_default();
-        self.refused.lock().unwrap().push((model, call.error.face().reason));
+        self.refused.lock().unwrap().push((model, call.error.error_status().reason));
         self.refused_traces.lock().unwrap().push(call.context.trace);
     }
 

@@ -130,12 +130,12 @@ async fn every_end_of_a_request_has_its_code_reason_and_advice() {
     let running = Running::start().await;
     let mut client = connect(&running).await;
     for (model, error) in refusals() {
-        let face = error.face();
+        let expected = error.error_status();
         let status = client.model_infer(raw(&model)).await.unwrap_err();
-        assert_eq!((status.code(), reason(&status)), (face.grpc, face.reason), "{model}");
+        assert_eq!((status.code(), reason(&status)), (expected.grpc, expected.reason), "{model}");
         assert_eq!(status.message(), error.to_string());
         let pushback = status.metadata().get("grpc-retry-pushback-ms");
-        assert_eq!(pushback.is_some(), face.retry.after().is_some(), "{model}");
+        assert_eq!(pushback.is_some(), expected.retry.after().is_some(), "{model}");
     }
     let status = client.model_infer(raw("late")).await.unwrap_err();
     assert_eq!((status.code(), reason(&status)), (Code::DeadlineExceeded, "late"));

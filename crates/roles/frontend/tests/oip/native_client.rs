@@ -147,12 +147,12 @@ async fn what_was_accepted_is_not_sent_again_whatever_became_of_it() {
     for (model, error) in refusals() {
         let before = first.service.count() + second.service.count();
         let refusal = refusal(client.infer(one(&model)).await);
-        let face = error.face();
+        let status = error.error_status();
         assert_eq!(
             (refusal.code, refusal.reason.as_str(), refusal.message),
-            (face.grpc, face.reason, error.to_string())
+            (status.grpc, status.reason, error.to_string())
         );
-        assert_eq!(refusal.retry_after.is_some(), face.retry.after().is_some(), "{model}");
+        assert_eq!(refusal.retry_after.is_some(), status.retry.after().is_some(), "{model}");
         assert!(refusal.request_id.is_some(), "{model}");
         assert_eq!(first.service.count() + second.service.count(), before + 1, "{model}");
     }

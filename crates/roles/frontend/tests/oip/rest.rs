@@ -118,12 +118,12 @@ async fn binary_tensors_of_every_type_pass_through_and_come_back_as_each_output_
 async fn every_end_of_a_request_has_its_status_reason_and_advice() {
     let running = Running::start().await;
     for (model, error) in refusals() {
-        let face = error.face();
+        let expected = error.error_status();
         let response = post(&running, &format!("/v2/models/{model}/infer"), &two_items()).await;
         let retry_after = response.headers().get("retry-after").cloned();
-        assert_eq!(retry_after.is_some(), face.retry.after().is_some(), "{model}");
+        assert_eq!(retry_after.is_some(), expected.retry.after().is_some(), "{model}");
         let (status, reason, message) = refusal(response).await;
-        assert_eq!((status, reason.as_str()), (face.http.as_u16(), face.reason), "{model}");
+        assert_eq!((status, reason.as_str()), (expected.http.as_u16(), expected.reason), "{model}");
         assert_eq!(message, error.to_string());
     }
     let (status, reason, _) = refusal(post(&running, "/v2/models/short/infer", &two_items()).await).await;

@@ -13,7 +13,7 @@ use crate::workers::subcluster_workers::Workers;
 /// [`RUNS_WAITING_MAX`](crate::workers::subcluster_workers::RUNS_WAITING_MAX) of them wait.
 const COLLECT_EVERY: Duration = Duration::from_millis(100);
 /// Every fifth round also visits idle leads: a quarantine may be over there, or a profile due.
-const COLLECTIONS_PER_LOOK: u64 = 5;
+const COLLECTIONS_PER_CHECK: u64 = 5;
 
 /// Runs the learners until the runtime ends.
 pub(crate) async fn run_learners(leads: Arc<Leads>, ended: CancellationToken) {
@@ -22,7 +22,7 @@ pub(crate) async fn run_learners(leads: Arc<Leads>, ended: CancellationToken) {
     let mut rounds = 0_u64..;
     while let (Some(_), Some(round)) = (ended.run_until_cancelled(ticks.tick()).await, rounds.next()) {
         // With a thousand idle leads, a round touches as few of them as possible.
-        for lead in leads.of(|lead| round.is_multiple_of(COLLECTIONS_PER_LOOK) || lead.workers.has_runs()) {
+        for lead in leads.of(|lead| round.is_multiple_of(COLLECTIONS_PER_CHECK) || lead.workers.has_runs()) {
             collect(&lead.workers);
         }
     }

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use symphony_transport::{Asker, EchoTimes, Movement};
+use symphony_transport::{EchoTimes, EchoTrigger, Movement};
 use tokio::sync::{Notify, watch};
 
 /// Pause between two echo requests on a busy link: a fraction of the time after which it is stuck, and few bytes
@@ -56,13 +56,16 @@ struct Links {
 #[derive(Debug)]
 struct LinkState {
     movement: Movement,
-    asker: Asker,
+    echo_trigger: EchoTrigger,
 }
 
 impl StuckLinks {
     /// Tracks the state of a link while the future is polled.
-    pub(crate) async fn track(&self, (mut movement, asker): (watch::Receiver<Movement>, Asker)) -> Infallible {
-        let tracked = self.add(LinkState { movement: *movement.borrow(), asker });
+    pub(crate) async fn track(
+        &self,
+        (mut movement, echo_trigger): (watch::Receiver<Movement>, EchoTrigger),
+    ) -> Infallible {
+        let tracked = self.add(LinkState { movement: *movement.borrow(), echo_trigger });
         loop {
             tracked.set_movement(*movement.borrow_and_update());
             if movement.changed().await.is_err() {
@@ -73,7 +76,7 @@ impl StuckLinks {
 
     /// Counts one more link as stuck until the returned value is dropped.
     pub(crate) fn count_stuck(&self) -> TrackedLink<'_> {
-        let tracked = self.add(LinkState { movement: Movement::Stuck, asker: Asker::default() });
+        let tracked = self.add(LinkState { movement: Movement::Stuck, echo_trigger: EchoTrigger::default() });
         tracked.set_movement(Movement::Stuck);
         tracked
     }
@@ -163,7 +166,7 @@ impl TrackedLink<'_> {
         }
         if movement == Movement::Stuck {
             // The state of an idle link may be seconds old, and would count in favour of this lead.
-            links.movements.values().for_each(|link| link.asker.ask_soon());
+            links.movements.values().for_each(|link| link.echo_trigger.echo_soon());
             self.stuck_links.got_stuck.notify_one();
         }
     }
@@ -187,7 +190,7 @@ mod tests {
 
     fn stuck_links(movements: &[Movement]) -> StuckLinks {
         let stuck_links = StuckLinks::default();
-        let state = |&movement| LinkState { movement, asker: Asker::default() };
+        let state = |&movement| LinkState { movement, echo_trigger: EchoTrigger::default() };
         stuck_links.links().movements = (0..).zip(movements.iter().map(state)).collect();
         stuck_links
     }
@@ -233,8 +236,10 @@ mod tests {
         let (told, movement) = watch::channel(Movement::Moves);
         let (_other, stuck) = watch::channel(Movement::Stuck);
         {
-            let (one, other) =
-                (stuck_links.track((movement, Asker::default())), stuck_links.track((stuck, Asker::default())));
+            let (one, other) = (
+                stuck_links.track((movement, EchoTrigger::default())),
+                stuck_links.track((stuck, EchoTrigger::default())),
+            );
             let (mut one, mut other) = (Box::pin(one), Box::pin(other));
             assert!(futures::poll!(&mut one).is_pending() && futures::poll!(&mut other).is_pending());
             assert!(!stuck_links.is_cut_off());

@@ -275,7 +275,7 @@ impl LeadTask {
                 changed = view.changed() => if changed.is_err() { break },
                 () = stuck_links.changed(check_at) => {
                     if tenure.should_give_up(now(), stuck_links.is_cut_off(), has_standbys) {
-                        tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; somebody else shall lead");
+                        tracing::warn!(subcluster = %self.id, token = %self.token, "most links hardly move; another replica should lead");
                         let _ = reports.send(LeadReport::CutOff { subcluster: self.id, token: self.token });
                     }
                 }
@@ -371,8 +371,7 @@ impl LeadTask {
                     self.send_data_delays();
                 }
                 for gpu in &linked.gpus {
-                    // Under the lock, as for everybody that tells the workers of corrections: the last message about a
-                    // GPU is the newest.
+                    // Under the lock, as for every sender of corrections: the last message about a GPU is the newest.
                     let mut learner = self.learner();
                     correct(&self.workers, learner.remove_gpu(gpu.ordinal));
                 }

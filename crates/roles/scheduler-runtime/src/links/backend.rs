@@ -193,13 +193,13 @@ impl BackendLink {
             Err(_) => return End::Lost(format!("no seal within {} ms", SEAL_TIMEOUT.as_millis())),
         };
         *counted_stuck = None;
-        let (movement, asker) = receiver.watch(self.echo);
+        let (movement, echo_trigger) = receiver.watch(self.echo);
         let stuck_after = self.echo.stuck_after;
         // A stopped process or a host without network does not close its connections. What has arrived is read first.
         let end = tokio::select! {
             biased;
             end = self.follow_usage(&sender, &mut receiver, in_use.seal, sealed) => end,
-            never = stuck_links.track((movement.clone(), asker)) => match never {},
+            never = stuck_links.track((movement.clone(), echo_trigger)) => match never {},
             () = hangs(movement.clone(), stuck_after) => {
                 if *movement.borrow() == Movement::Stuck {
                     *counted_stuck = Some(stuck_links.count_stuck());

@@ -47,7 +47,7 @@ pub(crate) struct DecisionThread {
     core_refused: AtomicBool,
     thread_waker: Arc<ThreadWaker>,
     /// Worker groups that have not been installed yet.
-    coming: SegQueue<WorkerGroup>,
+    new_groups: SegQueue<WorkerGroup>,
     /// Worker groups that have ended, until another thread drops them: that closes links and frees queues, and takes
     /// longer than a turn.
     gone: SegQueue<WorkerGroup>,
@@ -114,7 +114,7 @@ impl DecisionThread {
             core,
             core_refused: AtomicBool::new(false),
             thread_waker: Arc::new(ThreadWaker::new(clock)),
-            coming: SegQueue::new(),
+            new_groups: SegQueue::new(),
             gone: SegQueue::new(),
             free_slots: SegQueue::new(),
             slots_ever: AtomicUsize::new(0),
@@ -143,7 +143,7 @@ impl DecisionThread {
     /// Takes in new groups and wake-ups, and runs one turn.
     fn step(&self, groups: &mut WorkerGroups, now: Time, clock: &impl Fn() -> Time) -> Step {
         if self.thread_waker.answer() {
-            while let Some(group) = self.coming.pop() {
+            while let Some(group) = self.new_groups.pop() {
                 groups.install(group, now);
             }
             groups.queue_woken(&self.thread_waker, now);
@@ -232,7 +232,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Installs the group; to be called once.
     pub(crate) fn install(&self, workers: Vec<Box<dyn Worker>>) {
-        self.thread.coming.push(WorkerGroup::new(Arc::clone(&self.waker), workers));
+        self.thread.new_groups.push(WorkerGroup::new(Arc::clone(&self.waker), workers));
         self.thread.thread_waker.wake();
     }
 

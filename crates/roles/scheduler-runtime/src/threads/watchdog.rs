@@ -20,7 +20,7 @@ const LONGEST_PAUSE_PART: u64 = 2;
 
 /// A check that comes this many times [`CHECK_EVERY`] late was itself delayed, and so, perhaps, was the thread under
 /// watch.
-const LATE_LOOKS: u64 = 2;
+const LATE_CHECKS: u64 = 2;
 
 /// The shortest pause between two checks of this many threads.
 fn check_pause_min(threads: usize) -> Nanos {
@@ -55,7 +55,7 @@ impl Watchdog {
     /// Checks all threads.
     pub(crate) fn check(&mut self, now: Time, pulses: impl ExactSizeIterator<Item = (u64, Pulse)>) -> Check {
         let shortest = check_pause_min(pulses.len());
-        let late_by = shortest.saturating_mul(LATE_LOOKS);
+        let late_by = shortest.saturating_mul(LATE_CHECKS);
         // The time before the last check has been judged by it; the time before a pause of this process counts against
         // no thread.
         let judged = match self.checked {

@@ -32,15 +32,15 @@ pub(crate) use plans::Placed;
 pub(crate) use recovery::REDRIVE_WAIT;
 use recovery::Recovery;
 
-/// How a request comes to the decisions.
+/// Whether a request is new to the decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Coming {
+pub(crate) enum EnqueueKind {
     /// For the first time.
     New,
     /// This lead or its predecessor admitted it before.
-    Back,
+    Returned,
     /// The same, and more of its model follow at once.
-    BackWithNext,
+    ReturnedWithNext,
 }
 
 /// A worker that decides about requests: what it does with what is delivered to it.
@@ -49,7 +49,7 @@ pub(crate) trait Host {
     fn delivery(&mut self) -> &mut Delivery;
 
     /// A request waits from now on, unless its model is not served here.
-    fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming);
+    fn enqueue(&mut self, now: Time, model: ModelId, request: Request, kind: EnqueueKind);
 
     /// These requests of a model need no answer any longer. Most may be unknown.
     fn cancel(&mut self, now: Time, model: ModelId, ids: &mut dyn ExactSizeIterator<Item = RequestId>);
@@ -74,7 +74,7 @@ pub(crate) trait Host {
     fn gpu_lost(&mut self, now: Time, gpu: u32, seal: SealNumber);
 }
 
-/// What a worker has to deliver, and to whom.
+/// What a worker has to deliver, and its receivers.
 pub(crate) struct Delivery {
     inbox: Arc<Inbox<ModelMessage>>,
     /// All linked backends are cordoned or draining.

@@ -18,7 +18,7 @@ use crate::threads::clock::Clock;
 use crate::threads::inbox::Inbox;
 use crate::threads::turn::{TurnEnd, TurnStart};
 use crate::threads::worker::{TURN_EVENTS_MAX, TURN_TIMERS_MAX, Worker};
-use crate::workers::delivery::{Coming, Delivery, Host, REDRIVE_WAIT, handle_frame, receive, recover};
+use crate::workers::delivery::{Delivery, EnqueueKind, Host, REDRIVE_WAIT, handle_frame, receive, recover};
 use crate::workers::id_map::IdMap;
 use crate::workers::messages::{Member, ModelMessage, NewQueue, PlanId, RankMessage, SealNumber};
 use crate::workers::offer_board::OfferBoard;
@@ -137,12 +137,12 @@ impl Host for ModelWorker {
     }
 
     #[inline]
-    fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming) {
+    fn enqueue(&mut self, now: Time, model: ModelId, request: Request, kind: EnqueueKind) {
         let Some(&slot) = self.by_id.get(&model) else { return self.delivery.end_unserved(request.id) };
-        let input = match coming {
-            Coming::New => ModelInput::Arrive(request),
-            Coming::Back => ModelInput::Return(request),
-            Coming::BackWithNext => ModelInput::ReturnWithNext(request),
+        let input = match kind {
+            EnqueueKind::New => ModelInput::Arrive(request),
+            EnqueueKind::Returned => ModelInput::Return(request),
+            EnqueueKind::ReturnedWithNext => ModelInput::ReturnWithNext(request),
         };
         self.step(now, slot, input);
     }

@@ -31,7 +31,7 @@ use gpus::Gpu;
 use models::ModelSlot;
 
 /// How often a policy is told the measured rates and lateness of its models, where they have changed.
-const MEASURED_TOLD_EVERY: Nanos = Nanos::from_millis(500);
+const MEASURED_EVERY: Nanos = Nanos::from_millis(500);
 
 /// A policy that is to decide for a sub-cluster.
 #[derive(Debug)]
@@ -164,15 +164,15 @@ impl Worker for PolicyWorker {
             handled += 1;
         }
         if self.measured_at <= now && self.has_work() {
-            self.measured_at = now + MEASURED_TOLD_EVERY;
-            self.tell_measured(now);
+            self.measured_at = now + MEASURED_EVERY;
+            self.send_measured(now);
             handled += 1;
         }
         if self.is_over {
             // What was decided before the fault is sent; the next lead hears of all else from its frontends.
             return TurnEnd { wake_at: Time::NEVER, handled: handled.max(1) };
         }
-        let wake_at = self.wake_at.min(self.delivery.recovers_at()).min(self.measured_told_at());
+        let wake_at = self.wake_at.min(self.delivery.recovers_at()).min(self.next_measured_at());
         TurnEnd { wake_at: if more { Time::ZERO } else { wake_at }, handled }
     }
 

@@ -156,7 +156,7 @@ impl ModelQueue {
         if let Some(shedding) = &mut self.shedding {
             shedding.could_have_been_met_on(could_serve);
         }
-        let cause = DropCause { shed: Some(shed), ..self.circumstances(now, &queued) };
+        let cause = DropCause { shed: Some(shed), ..self.drop_cause(now, &queued) };
         out.list.push(ModelAction::Drop { request: queued.request, reason: DropReason::Shed, cause });
     }
 
@@ -209,11 +209,11 @@ impl ModelQueue {
         };
         let best = self.windows.iter().enumerate().map(on).min();
         let (batch_end, batch, class, target) = best.unwrap_or((Time::NEVER, 0, GpuClass::FIRST, 0));
-        DropCause { class, batch, batch_end, target, ..self.circumstances(now, queued) }
+        DropCause { class, batch, batch_end, target, ..self.drop_cause(now, queued) }
     }
 
     /// The drop cause if no batch was considered.
-    pub(super) fn circumstances(&self, now: Time, queued: &Queued) -> DropCause {
+    pub(super) fn drop_cause(&self, now: Time, queued: &Queued) -> DropCause {
         DropCause {
             arrived: queued.arrived,
             must_end_by: queued.must_end_by,

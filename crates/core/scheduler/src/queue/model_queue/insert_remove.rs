@@ -14,7 +14,7 @@ impl ModelQueue {
         if fits {
             self.insert(queued);
         } else {
-            let cause = self.circumstances(now, &queued);
+            let cause = self.drop_cause(now, &queued);
             self.count_loss(now, queued);
             out.list.push(ModelAction::Drop { request: queued.request, reason: DropReason::QueueFull, cause });
         }

@@ -11,9 +11,9 @@ use crate::actions::Request;
 use crate::cluster::facts::ClusterFacts;
 use crate::cluster::model::ClusterModel;
 use crate::cluster_policy::{ClusterActions, ClusterInput, ClusterPolicy};
-use crate::rivals::cluster::{Cluster, Vacancy};
+use crate::rivals::cluster::{Cluster, GpuAvailability};
 use crate::rivals::gpu_book::GpuBook;
-use crate::rivals::homeless::Homeless;
+use crate::rivals::unplaced_requests::UnplacedRequests;
 
 /// Optimises that what is accepted is in time, at the cost of large queries for which no fast GPU is left.
 ///
@@ -31,7 +31,7 @@ pub struct Clkwrk {
     /// Queries in these queues.
     waiting: usize,
     /// Queries that no GPU runs.
-    homeless: Homeless,
+    unplaced: UnplacedRequests,
     wake_at: Time,
 }
 
@@ -69,7 +69,7 @@ impl Clkwrk {
             gpus: GpuBook::new(facts.plans_max.min(PLANS_MAX)),
             queues: Vec::new(),
             waiting: 0,
-            homeless: Homeless::default(),
+            unplaced: UnplacedRequests::default(),
             wake_at: Time::NEVER,
         }
     }
@@ -80,13 +80,13 @@ impl Clkwrk {
         let waiting = self.cluster.waiting(slot, request);
         let up = (0..self.gpus.len()).filter(|&gpu| self.gpus.is_up(gpu));
         let ends = up.map(|gpu| {
-            let vacancy = self.gpus.vacancy(gpu);
-            let free_at = vacancy.free_at.max(now) + self.queues[gpu].work;
-            (self.cluster.finish(slot, now, Vacancy { free_at, ..vacancy }, request.items), gpu)
+            let availability = self.gpus.availability(gpu);
+            let free_at = availability.free_at.max(now) + self.queues[gpu].work;
+            (self.cluster.finish(slot, now, GpuAvailability { free_at, ..availability }, request.items), gpu)
         });
         match ends.min() {
             Some((end, gpu)) if end <= waiting.must_end_by && self.waiting <= QUEUE_REQUESTS_MAX => {
-                let class = self.gpus.vacancy(gpu).class;
+                let class = self.gpus.availability(gpu).class;
                 let latency = self.cluster.get(slot).map_or(Nanos::ZERO, |known| known.latency(class, request.items));
                 let queue = &mut self.queues[gpu];
                 queue.work += latency;
@@ -98,7 +98,7 @@ impl Clkwrk {
             }
             _ => {
                 self.waiting -= 1;
-                self.homeless.admit(&self.cluster, model, request, out);
+                self.unplaced.admit(&self.cluster, model, request, out);
             }
         }
     }
@@ -111,7 +111,7 @@ impl Clkwrk {
     fn cancel(&mut self, model: u32, request: &Request) {
         let other = |of: u32, queued: &Request| of != model || queued.id != request.id;
         self.waiting -= self.queues.iter_mut().map(|queue| queue.retain(other)).sum::<usize>();
-        self.homeless.cancel(&self.cluster, model as usize, request);
+        self.unplaced.cancel(&self.cluster, model as usize, request);
     }
 
     fn gpu_down(&mut self, now: Time, gpu: GpuId, out: &mut ClusterActions) {
@@ -126,7 +126,7 @@ impl Clkwrk {
     fn set_model(&mut self, now: Time, model: u32, known: Option<Arc<ClusterModel>>, out: &mut ClusterActions) {
         let is_gone = known.is_none();
         self.cluster.set(model, known);
-        self.homeless.model_changed(&self.cluster, model as usize);
+        self.unplaced.model_changed(&self.cluster, model as usize);
         let mut moved = Vec::new();
         for queue in &mut self.queues {
             // Its latencies may be others.
@@ -160,23 +160,23 @@ impl Clkwrk {
     /// One GPU; adds the queries that have become late.
     fn feed_one(&mut self, now: Time, gpu: usize, late: &mut Vec<(u32, Request)>, out: &mut ClusterActions) -> Time {
         while let Some(&(model, request, _)) = self.queues[gpu].queries.front() {
-            let vacancy = self.gpus.vacancy(gpu);
+            let availability = self.gpus.availability(gpu);
             let Some(known) = self.cluster.get(model as usize) else { return Time::NEVER };
             let due = known.must_end_by(&request);
-            if known.finish(vacancy.class, now, vacancy.free_at, request.items) > due {
+            if known.finish(availability.class, now, availability.free_at, request.items) > due {
                 self.queues[gpu].pop();
                 late.push((model, request));
                 continue;
             }
             let lead = known.delays.lead(request.items);
             let has_room = self.gpus.has_room(gpu);
-            if self.gpus.is_overdue(gpu, now) || !has_room || vacancy.free_at > now + lead {
-                let late_at = due - known.latency(vacancy.class, request.items) - lead + Nanos::new(1);
-                let turn = vacancy.free_at - lead;
+            if self.gpus.is_overdue(gpu, now) || !has_room || availability.free_at > now + lead {
+                let late_at = due - known.latency(availability.class, request.items) - lead + Nanos::new(1);
+                let turn = availability.free_at - lead;
                 return if has_room && turn > now { turn.min(late_at) } else { late_at };
             }
-            let start = known.start(now, vacancy.free_at, request.items);
-            let plan = out.plan(model, known, (vacancy.id, vacancy.class), start, [request]);
+            let start = known.start(now, availability.free_at, request.items);
+            let plan = out.plan(model, known, (availability.id, availability.class), start, [request]);
             self.queues[gpu].pop();
             self.waiting -= 1;
             if let Some(plan) = plan {
@@ -199,7 +199,7 @@ impl ClusterPolicy for Clkwrk {
                     self.queues.resize(self.gpus.len(), Queue::default());
                 }
                 self.cluster.set_classes(self.gpus.classes());
-                for (model, request) in self.homeless.take() {
+                for (model, request) in self.unplaced.take() {
                     self.arrive(now, model as u32, request, out);
                 }
             }
@@ -210,7 +210,7 @@ impl ClusterPolicy for Clkwrk {
             ClusterInput::ModelGone(model) => self.set_model(now, model, None, out),
             ClusterInput::Wake => self.wake_at = Time::NEVER,
         }
-        let wake_at = self.feed(now, out).min(self.homeless.drop_lost(&self.cluster, now, out));
+        let wake_at = self.feed(now, out).min(self.unplaced.drop_lost(&self.cluster, now, out));
         if wake_at != self.wake_at {
             self.wake_at = wake_at;
             out.wake_at(wake_at);
@@ -218,6 +218,6 @@ impl ClusterPolicy for Clkwrk {
     }
 
     fn waiting(&self) -> usize {
-        self.waiting + self.homeless.len()
+        self.waiting + self.unplaced.len()
     }
 }

@@ -6,7 +6,7 @@ use super::heterogeneity::Heterogeneity;
 use super::line::{Line, Query};
 use crate::cluster::model::ClusterModel;
 use crate::cluster_policy::ClusterActions;
-use crate::rivals::cluster::{Cluster, Vacancy};
+use crate::rivals::cluster::{Cluster, GpuAvailability};
 use crate::rivals::gpu_book::GpuBook;
 
 /// How many queries from the head on are looked at for being lost: a bound of the time of one step. Those behind have
@@ -53,19 +53,19 @@ impl FirstCome {
             let (slot, request) = (head.model as usize, head.waiting.request);
             let (Some(known), Some(values)) = (self.cluster.get(slot), self.values.get(slot)) else { return lost_at };
             let lead = known.delays.lead(request.items);
-            let (mut best, mut turn): (Option<(f64, Vacancy)>, _) = (None, Time::NEVER);
+            let (mut best, mut turn): (Option<(f64, GpuAvailability)>, _) = (None, Time::NEVER);
             for gpu in (0..self.gpus.len()).filter(|&gpu| self.gpus.is_up(gpu)) {
-                let vacancy = self.gpus.vacancy(gpu);
-                let takes_it =
-                    request.items <= known.batch_max(vacancy.class) && may_use(known, values, &head, vacancy.class);
+                let availability = self.gpus.availability(gpu);
+                let takes_it = request.items <= known.batch_max(availability.class)
+                    && may_use(known, values, &head, availability.class);
                 if !takes_it || !self.gpus.has_room(gpu) || self.gpus.is_overdue(gpu, now) {
                     continue;
                 }
-                let value = values.of(vacancy.class);
-                if vacancy.free_at > now + lead {
-                    turn = turn.min(vacancy.free_at - lead);
+                let value = values.of(availability.class);
+                if availability.free_at > now + lead {
+                    turn = turn.min(availability.free_at - lead);
                 } else if best.is_none_or(|(most, _)| value > most) {
-                    best = Some((value, vacancy));
+                    best = Some((value, availability));
                 }
             }
             let Some((_, gpu)) = best else { return lost_at.min(turn) };

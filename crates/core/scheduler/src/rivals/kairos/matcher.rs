@@ -5,7 +5,7 @@ use symphony_types::{Nanos, Time};
 
 use super::forecast::Forecast;
 use super::line::{Line, Query};
-use crate::rivals::cluster::{Cluster, Vacancy};
+use crate::rivals::cluster::{Cluster, GpuAvailability};
 use crate::rivals::gpu_book::GpuBook;
 
 /// Rows per column, as in the paper's artifact: later queries have more time, and more rows cost time for every
@@ -24,7 +24,7 @@ const DOUBTFUL_TARGETS: f64 = LATE_TARGETS / 2.0;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Instance {
     /// Its free time, not before now.
-    pub(super) gpu: Vacancy,
+    pub(super) gpu: GpuAvailability,
     /// Whether it takes one more plan.
     pub(super) has_room: bool,
 }
@@ -53,8 +53,8 @@ impl Matcher {
     pub(super) fn update_instances(&mut self, now: Time, gpus: &GpuBook) {
         self.instances.clear();
         for slot in (0..gpus.len()).filter(|&slot| gpus.is_up(slot)) {
-            let gpu = gpus.vacancy(slot);
-            let gpu = Vacancy { free_at: gpu.free_at.max(now), ..gpu };
+            let gpu = gpus.availability(slot);
+            let gpu = GpuAvailability { free_at: gpu.free_at.max(now), ..gpu };
             let has_room = gpus.has_room(slot) && !gpus.is_overdue(slot, now);
             self.instances.push(Instance { gpu, has_room });
         }
@@ -98,7 +98,7 @@ impl Matcher {
 impl Weights<'_> {
     /// C·L in milliseconds, or the penalty. Penalties are not weighted by C, as in the paper's artifact: a late query
     /// on a slow GPU is as late as on a fast one.
-    fn cost(&self, now: Time, query: &Query, gpu: Vacancy) -> f64 {
+    fn cost(&self, now: Time, query: &Query, gpu: GpuAvailability) -> f64 {
         let (slot, items) = (query.model as usize, query.waiting.request.items);
         let (Some(known), Some(forecast)) = (self.cluster.get(slot), self.forecasts.get(slot)) else {
             return FORBIDDEN;

@@ -123,7 +123,7 @@ impl Kairos {
 
     fn learn(&mut self, (gpu, model, start): (GpuId, u32, Time), latency: Nanos) {
         let Some(items) = self.ended(gpu, start) else { return };
-        let (slot, class) = (model as usize, self.gpus.vacancy(gpu.get() as usize).class);
+        let (slot, class) = (model as usize, self.gpus.availability(gpu.get() as usize).class);
         if let (Some(known), Some(forecast)) = (self.cluster.get(slot), self.forecasts.get_mut(slot)) {
             forecast.measured(known, self.cluster.classes(), (class, items, latency));
         }

@@ -124,7 +124,7 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
     }
     if args.dry_run {
         for (one, plan) in wanted.iter().zip(plans.into_iter().flatten()) {
-            tell(one, &plan);
+            print_plan(one, &plan);
             println!("model {} {}", one.name, outcome(&plan, true));
         }
         return Ok(());
@@ -139,7 +139,7 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
             },
             Err(error) => {
                 let (before, after) = wanted.split_at(place + 1);
-                tell_not_tried(after, before);
+                warn_not_tried(after, before);
                 return Err(error);
             }
         }
@@ -148,7 +148,7 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
     for (place, (one, plan, traffic)) in to_split.iter().enumerate() {
         if let Err(error) = split(&control, &one.name, traffic).await {
             let left: Vec<_> = to_split[place + 1..].iter().map(|(one, ..)| (*one).clone()).collect();
-            tell_not_tried(&[], &left);
+            warn_not_tried(&[], &left);
             return Err(error);
         }
         println!("model {} {}", one.name, outcome(plan, false));
@@ -157,7 +157,7 @@ async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
 }
 
 /// What is to be known of a model beside its steps.
-fn tell(one: &Wanted, plan: &ApplyPlan) {
+fn print_plan(one: &Wanted, plan: &ApplyPlan) {
     if let Some(Source::Repository(model)) = &one.source {
         for note in &model.notes {
             eprintln!("note: model {}: {note}", one.name);
@@ -169,7 +169,7 @@ fn tell(one: &Wanted, plan: &ApplyPlan) {
 }
 
 /// After a failure, says what else is not as declared.
-fn tell_not_tried(models: &[Wanted], to_split: &[Wanted]) {
+fn warn_not_tried(models: &[Wanted], to_split: &[Wanted]) {
     let left = not_tried(models, to_split);
     if !left.is_empty() {
         eprintln!("note: not tried: {}", left.join(", "));
@@ -186,7 +186,7 @@ fn not_tried(models: &[Wanted], to_split: &[Wanted]) -> Vec<String> {
 async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Duration) -> anyhow::Result<ApplyPlan> {
     let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
     let plan = plan(&view, one, wanted).map_err(bad_input)?;
-    tell(one, &plan);
+    print_plan(one, &plan);
     carry_out(control, one, &plan, wait).await?;
     Ok(plan)
 }

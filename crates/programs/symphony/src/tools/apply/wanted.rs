@@ -8,7 +8,7 @@ use symphony_repository::{RepositoryModel, versions};
 use symphony_types::{Nanos, RequestValue, VersionedName};
 
 use crate::inspect::subcluster_name;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 
 /// A model as it shall be served.
 #[derive(Clone, Debug, PartialEq)]
@@ -351,7 +351,7 @@ mod tests {
     fn versions_and_sub_clusters_that_will_not_be_there_are_refused_before_anything_is_done() {
         let nowhere = ModelSpec { subcluster: "pol".into(), ..spec("new") };
         let said = plan(&view(), &one(nowhere), &[]).unwrap_err();
-        assert!(said.contains("`new`: no sub-cluster is named `pol`; near are pool"), "{said}");
+        assert!(said.contains("`new`: no sub-cluster is named `pol`; similar names: pool"), "{said}");
         let split = |versions: &[u64]| {
             let weights = versions.iter().map(|&version| (version, 1)).collect();
             Wanted { traffic: Some(Traffic { weights, shadow: None }), ..one(spec("m")) }

@@ -9,7 +9,7 @@ use crate::inspect::gpus::gpu_state;
 use crate::inspect::members::{log_progress, presence};
 use crate::inspect::sample::Sample;
 use crate::inspect::subcluster_name;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 use crate::tools::duty::find;
 use crate::tools::get::show;
 

@@ -20,14 +20,14 @@ use crate::inspect::events;
 use crate::inspect::sample::{Sample, Sampler};
 
 /// The timeout for finding a replica that answers.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
+const VIEW_WITHIN: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &DescribeArgs) -> anyhow::Result<()> {
     let sample = match args.what {
         Described::Model | Described::Member => Sampler::new(&args.cluster, &args.public)?.take(Instant::now()).await?,
         // Frontends know nothing of them, and need not see a key.
         Described::Pipeline | Described::Gpu | Described::Subcluster => {
-            Sample::of_view(Duration::ZERO, args.cluster.control()?.get(true, LOOK_WITHIN).await?)
+            Sample::of_view(Duration::ZERO, args.cluster.control()?.get(true, VIEW_WITHIN).await?)
         }
     };
     let described = describe(&sample, args.what, &args.name).map_err(bad_input)?;
@@ -182,10 +182,10 @@ mod tests {
         let frontend = text(Described::Member, "front").unwrap();
         assert!(frontend.contains("m: 1000 requests"), "{frontend}");
         for (what, name, near) in [
-            (Described::Model, "quit", "near are quiet"),
+            (Described::Model, "quit", "similar names: quiet"),
             (Described::Gpu, "g9", "g4"),
-            (Described::Subcluster, "pol", "near are pool"),
-            (Described::Member, "fornt", "near are front"),
+            (Described::Subcluster, "pol", "similar names: pool"),
+            (Described::Member, "fornt", "similar names: front"),
         ] {
             let said = text(what, name).unwrap_err();
             assert!(said.contains(near), "{said}");

@@ -12,7 +12,7 @@ use crate::cli::What;
 use crate::inspect::models::model_state;
 use crate::inspect::sample::Sample;
 use crate::inspect::subcluster_name;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 use crate::tools::get::show;
 use crate::tools::wide::{source, trunk};
 
@@ -65,7 +65,7 @@ pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, Strin
 fn facts_of(view: &View, id: ModelId, model: &ModelView, is_one_of_many: bool) -> Vec<(&'static str, String)> {
     let spec = &model.spec;
     let home = view.subclusters.get(&model.subcluster);
-    let leader = home.and_then(|home| home.leader).map_or_else(|| "nobody".to_owned(), |(node, _)| node.to_string());
+    let leader = home.and_then(|home| home.leader).map_or_else(|| "none".to_owned(), |(node, _)| node.to_string());
     let subcluster = subcluster_name(view, model.subcluster);
     let place = format!("on {subcluster} ({}), led by {leader}", model.subcluster);
     let kinds = spec.profiles.iter().map(|(kind, profile)| {

@@ -6,7 +6,7 @@ use symphony_types::VersionedName;
 
 use super::{Description, elements, value};
 use crate::cli::What;
-use crate::near::unknown;
+use crate::suggestions::unknown;
 use crate::tools::get::show;
 use crate::tools::pipeline::budget_ms;
 

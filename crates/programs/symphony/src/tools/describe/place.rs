@@ -8,7 +8,7 @@ use crate::inspect::gpus::gpu_state;
 use crate::inspect::models::model_state;
 use crate::inspect::subcluster_name;
 use crate::inspect::subclusters::{advice, gpu_use, policy};
-use crate::near::unknown;
+use crate::suggestions::unknown;
 use crate::tools::get::show;
 
 /// A GPU, by its id.

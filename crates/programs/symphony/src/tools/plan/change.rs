@@ -19,7 +19,7 @@ use crate::tools::operation::not_done;
 /// The timeout of the search for a plan and its confirmation.
 const SOLVE_WITHIN: Duration = Duration::from_secs(30);
 /// The longest period between checks of the moves' progress.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const POLL_EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn move_to(args: &PlanMoveArgs) -> anyhow::Result<()> {
     if let Some(cluster) = &args.to_cluster {
@@ -134,7 +134,7 @@ async fn follow(control: &ControlClient, (id, moves): (u64, usize), within: Dura
                 return anyhow::Ok((view, plan));
             }
             left = plan.moves.iter().filter(|m| !is_over(&m.progress)).count();
-            let _ = tokio::time::timeout(LOOK_EVERY, news.changed()).await;
+            let _ = tokio::time::timeout(POLL_EVERY, news.changed()).await;
         }
     };
     let Ok(ended) = tokio::time::timeout(within, ended).await else {

@@ -8,7 +8,7 @@ use tonic::Status;
 
 use super::ControlService;
 use crate::api::backup;
-use crate::group::levels::LevelTold;
+use crate::group::levels::WatchedLevel;
 use crate::group::propose::Accepted;
 
 impl ControlService {
@@ -26,7 +26,7 @@ impl ControlService {
     /// Whether a process that knows levels up to that one reads what this cluster writes, as far as this replica knows;
     /// returns what that is.
     fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
-        let (known, level) = (Level::told(told), self.viewer.state.read().level());
+        let (known, level) = (Level::from_message(told), self.viewer.state.read().level());
         if known < level {
             let known = known.get();
             return Err(ClusterLevel::refusal(
@@ -40,8 +40,8 @@ impl ControlService {
         Ok(level)
     }
 
-    /// The same by all that was agreed on: this replica may lag, or be empty. Who knows as much as this replica is no
-    /// question, and so a thousand backends that come back do not ask the leader for as many views.
+    /// The same by everything that was committed: this replica may lag, or be empty. A process that knows as much as
+    /// this replica is admitted at once, so a thousand returning backends do not ask the leader for as many views.
     async fn admits_by_all(&self, who: &str, told: u32) -> Result<Level, Status> {
         if self.is_behind(told) {
             backup::catch_up(&self.proposer, self.views.clone()).await?;
@@ -51,7 +51,7 @@ impl ControlService {
 
     /// Whether a process knows less than this replica.
     fn is_behind(&self, told: u32) -> bool {
-        Level::told(told) < self.proposer.cluster_level().newest()
+        Level::from_message(told) < self.proposer.cluster_level().newest()
     }
 
     /// Has the cluster agree on a process that reads what it writes. Returns what that is.
@@ -65,31 +65,35 @@ impl ControlService {
         Ok((reply, self.admits(who, told)?))
     }
 
-    /// Whether who watches, as a backend or frontend, reads what this cluster writes. Tools are no part of it.
+    /// Whether a backend or frontend that watches can read what this cluster writes. Tools are not checked.
     pub(super) fn admits_watch(&self, request: &pb::WatchRequest) -> Result<(), Status> {
         if request.backend.is_none() && request.frontend.is_none() && request.process.is_none() {
             return Ok(());
         }
-        // A release from before there were levels tells of none.
+        // Releases from before there were levels do not report one.
         let told = request.process.as_ref().map_or(0, |process| process.level);
         self.admits(&format!("`{}`", request.watcher), told)?;
         Ok(())
     }
 
-    /// Notes what a backend or frontend tells that it knows, for as long as it watches.
-    pub(super) fn level_of_watcher(&self, peer: &PeerInfo, process: Option<&pb::WatchingProcess>) -> Option<LevelTold> {
+    /// Notes the level that a backend or frontend reports, for as long as it watches.
+    pub(super) fn level_of_watcher(
+        &self,
+        peer: &PeerInfo,
+        process: Option<&pb::WatchingProcess>,
+    ) -> Option<WatchedLevel> {
         let process = process?;
         let member = Member::try_from(process.member?).ok()?;
         let state = self.viewer.state.read();
         let (role, name) = match member {
             Member::Backend(id) => (Role::Backend, state.backends().get(&id).map(|backend| &backend.name)),
             Member::Frontend(id) => (Role::Frontend, state.frontends().get(&id).map(|frontend| &frontend.name)),
-            // Replicas tell with their heartbeats.
+            // Replicas report it with their heartbeats.
             Member::Scheduler(_) => return None,
         };
         // One that registered by another replica may not be known here yet: then its role has to do.
         let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
         let boot = (member, BootId::new(process.boot_id));
-        is_itself.then(|| self.viewer.levels.begin(boot, Level::told(process.level)))
+        is_itself.then(|| self.viewer.levels.begin(boot, Level::from_message(process.level)))
     }
 }

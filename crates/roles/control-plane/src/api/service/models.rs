@@ -5,7 +5,7 @@ use symphony_protocol::control as pb;
 use symphony_types::{BackendId, Level, Member};
 use tonic::{Request, Response, Status};
 
-use super::{ControlService, surprised};
+use super::{ControlService, unexpected_reply};
 use crate::api::convert;
 
 /// Loads a model; warns of an SLO that is too short for it.
@@ -20,7 +20,7 @@ pub(super) async fn load(
     let warning = convert::too_short_slo(&spec, service.request_delays).unwrap_or_default();
     let action = Action::LoadModel(spec);
     let reply = service.operate(request, &request.get_ref().operation_id, action).await?;
-    let Reply::Model { model, epoch } = reply else { return Err(surprised(&reply)) };
+    let Reply::Model { model, epoch } = reply else { return Err(unexpected_reply(&reply)) };
     Ok(Response::new(pb::LoadModelReply { model: model.get(), epoch: epoch.get(), warning }))
 }
 
@@ -31,7 +31,7 @@ pub(super) async fn unload(
 ) -> Result<Response<pb::UnloadModelReply>, Status> {
     let action = Action::UnloadModel { name: request.get_ref().name.clone() };
     let reply = service.operate(request, &request.get_ref().operation_id, action).await?;
-    let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
+    let Reply::Unloaded { epoch } = reply else { return Err(unexpected_reply(&reply)) };
     Ok(Response::new(pb::UnloadModelReply { epoch: epoch.get() }))
 }
 
@@ -68,7 +68,7 @@ pub(super) async fn report(
 ) -> Result<Response<pb::ReportModelReply>, Status> {
     let backend = request.get_ref().replica.as_ref().map(|replica| BackendId::new(replica.backend));
     if let Some(backend) = backend {
-        service.speaks_for(&request, Member::Backend(backend))?;
+        service.check_is_member(&request, Member::Backend(backend))?;
     }
     service.propose(convert::report_model(request.into_inner())?).await?;
     Ok(Response::new(pb::ReportModelReply {}))
@@ -79,7 +79,7 @@ pub(super) async fn report_cuts(
     service: &ControlService,
     request: &Request<pb::ReportCutsRequest>,
 ) -> Result<Response<pb::ReportCutsReply>, Status> {
-    service.speaks_for(request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
+    service.check_is_member(request, Member::Backend(BackendId::new(request.get_ref().backend)))?;
     service.needs(Level::WITH_FAMILIES, "trunks of models")?;
     service.propose(convert::report_cuts(request.get_ref())?).await?;
     Ok(Response::new(pb::ReportCutsReply {}))

@@ -8,7 +8,7 @@ use symphony_protocol::control as pb;
 use symphony_types::{FrontendId, Level, Member};
 use tonic::{Request, Response, Status};
 
-use super::{ControlService, surprised};
+use super::{ControlService, unexpected_reply};
 use crate::api::convert;
 use crate::planning::{LearntProfiles, MeasuredPipeline, Question};
 
@@ -21,7 +21,7 @@ pub(super) async fn load(
     let declaration = convert::load_pipeline(request.get_ref().spec.clone())?;
     let action = Action::LoadPipeline(declaration.clone());
     let reply = service.operate(request, &request.get_ref().operation_id, action).await?;
-    let Reply::Pipeline { epoch } = reply else { return Err(surprised(&reply)) };
+    let Reply::Pipeline { epoch } = reply else { return Err(unexpected_reply(&reply)) };
     // This replica may not have it yet, but has its models.
     let loaded = LoadedPipeline { declaration, epoch, split: None };
     let question = {
@@ -41,7 +41,7 @@ pub(super) async fn unload(
     service.needs(Level::WITH_PIPELINES, "pipelines")?;
     let action = Action::UnloadPipeline { name: request.get_ref().name.clone() };
     let reply = service.operate(request, &request.get_ref().operation_id, action).await?;
-    let Reply::Unloaded { epoch } = reply else { return Err(surprised(&reply)) };
+    let Reply::Unloaded { epoch } = reply else { return Err(unexpected_reply(&reply)) };
     Ok(Response::new(pb::UnloadPipelineReply { epoch: epoch.get() }))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn report(
     request: Request<pb::ReportPipelinesRequest>,
 ) -> Result<Response<pb::ReportPipelinesReply>, Status> {
     let from = FrontendId::new(request.get_ref().frontend);
-    service.speaks_for(&request, Member::Frontend(from))?;
+    service.check_is_member(&request, Member::Frontend(from))?;
     if let Some(leader) = service.proposer.leader_elsewhere()? {
         // The frontend asks the next replica.
         return Err(Status::unavailable(format!("{leader} leads the control group")));

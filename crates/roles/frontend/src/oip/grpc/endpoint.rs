@@ -24,7 +24,7 @@ use tonic::{Extensions, Request, Response, Status, Streaming};
 use super::admitted::{Arrival, MessageRead};
 use super::encoding::is_packed;
 use super::{infer_messages, messages, status};
-use crate::oip::call::{self, Asked, find_model, model_to_ask};
+use crate::oip::call::{self, CallContext, find_model, model_to_ask};
 use crate::oip::limits::{PACKED_ANSWER_BYTES_MAX, STREAM_PIPELINE_MAX};
 use crate::oip::parameters::CallHeaders;
 use crate::oip::shared_regions::{Regions, close};
@@ -89,8 +89,8 @@ async fn answer<S: InferenceService>(
     let model = model.map_err(|error| refused(None, error))?;
     let call = check(service, &model, message, limits, arrival).await;
     let call = call.map_err(|error| refused(Some(&model), error))?;
-    let asked = Asked { arrived, headers, receipt, caller, permit };
-    let answered = call::run(&**service, &model, &call, asked).await?;
+    let call_context = CallContext { arrived, headers, receipt, caller, permit };
+    let answered = call::run(&**service, &model, &call, call_context).await?;
     Ok(infer_messages::respond(&model, call.id, answered))
 }
 
@@ -205,7 +205,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     let arrived = Instant::now();
                     let caller = &of_stream.caller;
                     // A stream outlives changes of the file of tenants: its caller is looked up again.
-                    let known = service.still_known(caller).map(|known| known.seen(caller.is_near()));
+                    let known = service.reauthenticate(caller).map(|known| known.with_locality(caller.is_local()));
                     let admitted = known.map_err(InferError::from);
                     let admitted = admitted.and_then(|caller| Ok((service.admit(&caller)?, caller)));
                     let answer = match admitted {

@@ -186,9 +186,9 @@ pub(crate) fn say_final(response: &mut ModelInferResponse) {
 /// model, says which one it was, the parameters why there is none, when it may be asked again, and what `symphony
 /// explain` knows it as.
 pub(crate) fn no_answer(asked: ModelInferResponse, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
-    let face = error.face();
-    let reason = Some((parameters::REASON, ParameterChoice::StringParam(face.reason.to_owned())));
-    let retry = face.retry.after_s_and_ms();
+    let status = error.error_status();
+    let reason = Some((parameters::REASON, ParameterChoice::StringParam(status.reason.to_owned())));
+    let retry = status.retry.after_s_and_ms();
     let retry = retry.map(|(_, ms)| (parameters::RETRY_AFTER, ParameterChoice::Int64Param(ms as i64)));
     let name = |request: RequestId| (parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
     let said = reason.into_iter().chain(retry).chain(receipt.id().map(name));

@@ -23,7 +23,7 @@ use super::first_frame;
 use super::health::Health;
 use super::reflection;
 use super::status::{of_access, of_infer};
-use crate::oip::caller::is_near;
+use crate::oip::caller::is_local;
 use crate::oip::limits::{BODY_READ_MAX, OPEN_MESSAGE_BYTES_MAX, PACKED_MESSAGE_BYTES_MAX, PLAIN_MESSAGE_BYTES_MAX};
 use crate::oip::parameters::trace_of;
 use crate::oip::{
@@ -40,7 +40,7 @@ pub struct GrpcServer<S: InferenceService> {
     inference: Inference<S>,
     /// The same, if their messages come compressed.
     packed: Inference<S>,
-    /// The calls that everybody may make.
+    /// The calls that every caller may make.
     open: Inference<S>,
     /// All other ones.
     plain: Inference<S>,
@@ -144,8 +144,8 @@ impl<S: InferenceService> GrpcServer<S> {
         // No page calls gRPC, but a browser can be made to send what looks like a call.
         let known = shown.check_origin(&[]).and_then(|()| self.service.authenticate(&shown, rights));
         let caller = known.map_err(|refused| of_access(&refused))?;
-        let is_near = is_near(request.extensions(), request.headers());
-        request.extensions_mut().insert(caller.seen(is_near));
+        let is_local = is_local(request.extensions(), request.headers());
+        request.extensions_mut().insert(caller.with_locality(is_local));
         Ok(())
     }
 }

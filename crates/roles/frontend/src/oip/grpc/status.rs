@@ -6,13 +6,13 @@ use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
 
 use crate::oip::parameters::REQUEST_ID_HEADER;
-use crate::oip::{AccessError, Face, InferError, Receipt, RepositoryError};
+use crate::oip::{AccessError, ErrorStatus, InferError, Receipt, RepositoryError};
 
 /// [`PUSHBACK_TRAILER`] for people and proxies, in seconds.
 const RETRY_AFTER_TRAILER: &str = "retry-after";
 
 pub(crate) fn of_infer(error: &InferError) -> Status {
-    status(error.face(), error.to_string())
+    status(error.error_status(), error.to_string())
 }
 
 /// The status for a request that may have been accepted: then its name goes with it.
@@ -33,11 +33,11 @@ pub(crate) fn name(metadata: &mut MetadataMap, receipt: &Receipt) {
 }
 
 pub(crate) fn of_repository(error: &RepositoryError) -> Status {
-    status(error.face(), error.to_string())
+    status(error.error_status(), error.to_string())
 }
 
 pub(crate) fn of_access(error: &AccessError) -> Status {
-    status(error.face(), error.to_string())
+    status(error.error_status(), error.to_string())
 }
 
 /// Why a message was refused by the codec, and so before anything of ours ran: what is ours has a reason. Sizes it
@@ -63,11 +63,11 @@ pub(crate) fn unread(refused: &Status, too_large: &InferError) -> Option<InferEr
     }
 }
 
-fn status(face: Face, message: String) -> Status {
-    let mut status = Status::new(face.grpc, message);
+fn status(error: ErrorStatus, message: String) -> Status {
+    let mut status = Status::new(error.grpc, message);
     let trailers = status.metadata_mut();
-    trailers.insert(REASON_TRAILER, MetadataValue::from_static(face.reason));
-    if let Some((s, ms)) = face.retry.after_s_and_ms() {
+    trailers.insert(REASON_TRAILER, MetadataValue::from_static(error.reason));
+    if let Some((s, ms)) = error.retry.after_s_and_ms() {
         trailers.insert(PUSHBACK_TRAILER, MetadataValue::from(ms));
         trailers.insert(RETRY_AFTER_TRAILER, MetadataValue::from(s));
     }

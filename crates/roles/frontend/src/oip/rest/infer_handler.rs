@@ -14,7 +14,7 @@ use symphony_types::FailReason;
 use super::coding::{Coding, PACKED_BYTES_MIN};
 use super::infer_json::{self, Answer, JSON_LENGTH, respond};
 use super::{Shared, reply};
-use crate::oip::call::{self, Asked, model_to_ask};
+use crate::oip::call::{self, CallContext, model_to_ask};
 use crate::oip::limits::BODY_READ_MAX;
 use crate::oip::parameters::{CallHeaders, trace_of};
 use crate::oip::refusal_text::invalid;
@@ -119,8 +119,8 @@ async fn answer<S: InferenceService>(
     let checked = check(shared, &model, headers.json_bytes, body, &caller, permit).await;
     let (call, permit) = checked.map_err(|error| refused(Some(&model), error))?;
     let permit = Arc::new(permit);
-    let asked = Asked { arrived, headers: headers.deadline, receipt, caller: &caller, permit: &permit };
-    let answered = call::run(&*shared.service, &model, &call, asked).await?;
+    let call_context = CallContext { arrived, headers: headers.deadline, receipt, caller: &caller, permit: &permit };
+    let answered = call::run(&*shared.service, &model, &call, call_context).await?;
     let answer = respond(&model, &call.id, answered);
     pack(answer, headers.answer, permit).await
 }

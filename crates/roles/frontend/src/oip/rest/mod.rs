@@ -20,7 +20,7 @@ use symphony_net::CertificateNames;
 use symphony_telemetry::TRACEPARENT;
 use tower_http::cors::CorsLayer;
 
-use super::caller::is_near;
+use super::caller::is_local;
 use super::in_flight::UnpackedLimit;
 use super::limits::{PLAIN_MESSAGE_BYTES_MAX, UNPACKED_REQUESTS_MAX};
 use super::parameters::{SLO_HEADER, VERSION_HEADER};
@@ -160,8 +160,8 @@ async fn check_caller<S: InferenceService>(
     let known = shown.check_origin(&check.origins).and_then(|()| check.service.authenticate(&shown, check.rights));
     match known {
         Ok(caller) => {
-            let is_near = is_near(request.extensions(), request.headers());
-            request.extensions_mut().insert(caller.seen(is_near));
+            let is_local = is_local(request.extensions(), request.headers());
+            request.extensions_mut().insert(caller.with_locality(is_local));
             next.run(request).await
         }
         // The body is not read, which ends the connection.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use symphony_telemetry::TRACEPARENT;
 
 use crate::oip::parameters::REQUEST_ID_HEADER;
-use crate::oip::{AccessError, Face, InferError, Receipt, RepositoryError};
+use crate::oip::{AccessError, ErrorStatus, InferError, Receipt, RepositoryError};
 
 #[derive(Serialize)]
 struct ErrorBody<'a> {
@@ -20,7 +20,7 @@ pub(crate) fn error(status: StatusCode, reason: &'static str, message: &str) -> 
 }
 
 pub(crate) fn of_infer(refused: &InferError) -> Response {
-    of_face(refused.face(), &refused.to_string())
+    of_error_status(refused.error_status(), &refused.to_string())
 }
 
 /// This answer with the name of its request, if it was accepted, and its trace, if it is traced.
@@ -43,19 +43,19 @@ pub(crate) fn closing(mut response: Response) -> Response {
 }
 
 pub(crate) fn of_repository(refused: &RepositoryError) -> Response {
-    of_face(refused.face(), &refused.to_string())
+    of_error_status(refused.error_status(), &refused.to_string())
 }
 
 pub(crate) fn of_access(refused: &AccessError) -> Response {
-    of_face(refused.face(), &refused.to_string())
+    of_error_status(refused.error_status(), &refused.to_string())
 }
 
-fn of_face(face: Face, message: &str) -> Response {
-    let mut response = error(face.http, face.reason, message);
-    if let Some((s, _)) = face.retry.after_s_and_ms() {
+fn of_error_status(status: ErrorStatus, message: &str) -> Response {
+    let mut response = error(status.http, status.reason, message);
+    if let Some((s, _)) = status.retry.after_s_and_ms() {
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(s));
     }
-    if face.http == StatusCode::UNAUTHORIZED {
+    if status.http == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response

@@ -19,7 +19,7 @@ impl CheckedRun {
         let mut actions = Vec::new();
         let run = PipelineRun::begin(Arc::clone(plan), now, deadline, &mut actions);
         let mut check = RunCheck::new(Arc::clone(plan), deadline);
-        heed(check.began(&actions));
+        report_violation(check.began(&actions));
         (Self { run, check }, actions)
     }
 
@@ -27,7 +27,7 @@ impl CheckedRun {
     pub(super) fn step(&mut self, now: Time, event: Event<'_>) -> Option<Vec<Action>> {
         let mut actions = Vec::new();
         let is_taken = self.run.step(now, event, &mut actions);
-        heed(self.check.stepped(&event, is_taken, &actions));
+        report_violation(self.check.stepped(&event, is_taken, &actions));
         is_taken.then_some(actions)
     }
 
@@ -42,14 +42,14 @@ impl CheckedRun {
 }
 
 /// Counts what was found.
-pub(super) fn heed(judged: Result<(), Violation>) {
+pub(super) fn report_violation(judged: Result<(), Violation>) {
     if let Err(Violation { invariant, detail }) = judged {
         symphony_telemetry::violated(invariant, detail);
     }
 }
 
-/// The last look at P1: a request has ended, and so many of its stage requests are still open.
-pub(super) fn heed_open(open: &AtomicUsize) {
+/// The last check of P1: a request has ended, and so many of its stage requests are still open.
+pub(super) fn report_open(open: &AtomicUsize) {
     let left = open.load(Ordering::Relaxed);
     if left > 0 {
         symphony_telemetry::violated(Invariant::P1, format_args!("{left} stage requests are open after the end"));

@@ -14,7 +14,7 @@ use symphony_protocol::dispatch::EndReason;
 use symphony_types::{FailReason, Nanos, Outcome, Time};
 
 use super::answer::answer;
-use super::checked_run::{CheckedRun, heed_open};
+use super::checked_run::{CheckedRun, report_open};
 use super::item::{ClientInputs, Feeds, Item, StageAsk, StageResult};
 use super::stage_request::{Regions, StageAnswer, StageInput, StageRequest, lost};
 use super::tensors::passing;
@@ -215,7 +215,7 @@ impl<'a> Host<'a> {
         let stage = open.stage;
         let lost = lost(&error);
         let (outcome, reason) = match lost {
-            Some(lost) => (Outcome::from(lost).label(), error.face().reason),
+            Some(lost) => (Outcome::from(lost).label(), error.error_status().reason),
             None => (Outcome::Cancelled.label(), ""),
         };
         self.inner.pipeline_counters.stage_ended(&self.pipeline, stage, (outcome, reason), None);
@@ -424,7 +424,7 @@ impl<'a> Host<'a> {
             self.note(*item, open, ("withdrawn", ""), (Instant::now(), None), false);
         }
         self.asked.clear();
-        heed_open(&self.open);
+        report_open(&self.open);
     }
 }
 

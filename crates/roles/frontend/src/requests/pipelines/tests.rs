@@ -20,7 +20,7 @@ use symphony_types::{
     RequestId, RequestValue, Signature, TensorSpec, Time, Transforms,
 };
 
-use super::checked_run::{heed, heed_open};
+use super::checked_run::{report_open, report_violation};
 use super::host::longest_way;
 use super::stage_request::{StageInput, StageRequest};
 use crate::inner::Inner;
@@ -125,7 +125,7 @@ fn request(frontend: &Inner, items: u32) -> InferRequest {
         pictures: None,
         deadline: RequestedDeadline::unstated(Instant::now()),
         receipt: Receipt::default(),
-        context: RequestContext::of(Caller::anybody(), "", None),
+        context: RequestContext::of(Caller::anonymous(), "", None),
         weight: RequestValue::ONE,
     }
 }
@@ -265,7 +265,7 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
     table.end(3, Ending::NoResult(EndReason::Dropped(DropReason::QueueFull)));
     let error = asking.await.unwrap().unwrap_err();
     assert!(error.to_string().starts_with("stage `recognise` (request f2/3/3): the request was dropped"), "{error}");
-    assert_eq!(error.face().reason, "queue_full");
+    assert_eq!(error.error_status().reason, "queue_full");
     let counts = frontend.ledger.counts();
     assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
     assert!(table.is_empty(), "its sibling is withdrawn");
@@ -366,7 +366,7 @@ async fn boxes_become_regions_of_the_clients_picture() {
     let error = asks(cut_off(&picture(&[10, 20, 30, 40]))).await.unwrap().unwrap_err();
     let said = error.to_string();
     assert!(said.starts_with("stage `detect` (request f2/3/") && said.contains("item 0: input `x`"), "{said}");
-    assert_eq!(error.face().reason, "bad_picture");
+    assert_eq!(error.error_status().reason, "bad_picture");
     assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
 }
 
@@ -412,7 +412,7 @@ async fn what_goes_with_a_region_counts_among_what_is_held() {
     assert_eq!(input(&table, 2).await.len(), 4);
     assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
     let error = asking.await.unwrap().unwrap_err();
-    assert_eq!((error.face().reason, table.is_empty()), ("decoded_pictures_full", true), "{error}");
+    assert_eq!((error.error_status().reason, table.is_empty()), ("decoded_pictures_full", true), "{error}");
 }
 
 #[tokio::test]
@@ -426,7 +426,7 @@ async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() 
         input: StageInput::Region { regions, nth: 0, payload: Bytes::new(), at: 0 },
         deadline: Instant::now(),
         weight: RequestValue::ONE,
-        context: RequestContext::of(Caller::anybody(), "", None),
+        context: RequestContext::of(Caller::anonymous(), "", None),
         receipt: Receipt::default(),
         span: None,
         fed_at: None,
@@ -489,7 +489,7 @@ async fn what_cannot_be_met_is_refused_on_arrival_and_names_the_stage() {
     cluster.show(&without);
     let error = frontend.infer(asked).await.unwrap_err();
     assert!(error.to_string().starts_with("stage `detect`: the model is not ready"), "{error}");
-    assert_eq!(error.face().reason, "no_gpu");
+    assert_eq!(error.error_status().reason, "no_gpu");
     let mut unsplit = pipeline_view(false);
     unsplit.pipelines.values_mut().for_each(|pipeline| pipeline.split = None);
     cluster.show(&unsplit);
@@ -508,19 +508,19 @@ async fn a_host_that_breaks_an_invariant_is_found_out() {
     let before = counted();
     let (mut check, mut actions) = (RunCheck::new(Arc::clone(&plan), at(60_000)), Vec::new());
     let mut run = PipelineRun::begin(Arc::clone(&plan), at(0), at(60_000), &mut actions);
-    heed(check.began(&actions));
-    heed_open(&AtomicUsize::new(0));
+    report_violation(check.began(&actions));
+    report_open(&AtomicUsize::new(0));
     assert_eq!(counted(), before);
     // A stage request whose attempt goes on after the end.
-    heed_open(&AtomicUsize::new(1));
+    report_open(&AtomicUsize::new(1));
     // A stage that may take all the time there is.
     let ask = Ask { stage: 0, first: AskId::new(0), rows: 1, deadline: at(60_000) };
-    heed(RunCheck::new(plan, at(60_000)).began(&[Action::Ask(ask)]));
+    report_violation(RunCheck::new(plan, at(60_000)).began(&[Action::Ask(ask)]));
     // A result that is used twice.
     let done = Event::StageDone { ask: AskId::new(0), rows: &[0] };
     actions.clear();
     assert!(run.step(at(1), done, &mut actions));
-    heed(check.stepped(&done, true, &actions));
-    heed(check.stepped(&done, true, &[]));
+    report_violation(check.stepped(&done, true, &actions));
+    report_violation(check.stepped(&done, true, &[]));
     assert_eq!(counted(), before.map(|count| count + 1));
 }

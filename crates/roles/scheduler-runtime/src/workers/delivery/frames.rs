@@ -4,7 +4,7 @@ use symphony_protocol::dispatch::RequestHeader;
 use symphony_scheduler::Request;
 use symphony_types::{BootId, FrontendId, ModelId, Nanos, RequestId, RequestValue, Time};
 
-use super::{Coming, Delivery, Host, recovery};
+use super::{Delivery, EnqueueKind, Host, recovery};
 use crate::workers::counters::count;
 use crate::workers::messages::Peer;
 
@@ -30,7 +30,7 @@ pub(super) struct CancelFrame {
 
 /// What waited in former queues, with the models that they are of, queue by queue.
 pub(crate) struct Returning {
-    pub(crate) requests: std::vec::IntoIter<(ModelId, Request, Coming)>,
+    pub(crate) requests: std::vec::IntoIter<(ModelId, Request, EnqueueKind)>,
 }
 
 impl Delivery {
@@ -43,9 +43,9 @@ impl Delivery {
 pub(super) fn handle_returns(host: &mut impl Host, now: Time, mut returning: Returning, limit: usize) -> usize {
     let mut taken = 0;
     while taken < limit
-        && let Some((model, request, coming)) = returning.requests.next()
+        && let Some((model, request, kind)) = returning.requests.next()
     {
-        host.take_in(now, model, request, coming);
+        host.enqueue(now, model, request, kind);
         taken += 1;
     }
     if returning.requests.len() > 0 {
@@ -105,7 +105,7 @@ fn arrive(host: &mut impl Host, now: Time, peer: Peer, received: Time, header: R
     let model = ModelId::new(header.model);
     // A redriven frame also contains requests that were never announced, because there was no leader.
     if !redriven || header.attempt <= 1 {
-        return host.take_in(now, model, request, Coming::New);
+        return host.enqueue(now, model, request, EnqueueKind::New);
     }
     let delivery = host.delivery();
     count(&delivery.metrics.counters.redriven_requests, 1);

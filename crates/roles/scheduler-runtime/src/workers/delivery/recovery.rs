@@ -3,7 +3,7 @@
 use symphony_scheduler::Request;
 use symphony_types::{ModelId, Nanos, RequestId, Time};
 
-use super::{Coming, Delivery, Host};
+use super::{Delivery, EnqueueKind, Host};
 use crate::workers::counters::count;
 use crate::workers::sent_plans::SentPlan;
 
@@ -41,7 +41,7 @@ pub(super) fn redrive(host: &mut impl Host, now: Time, model: ModelId, request: 
     let delivery = host.delivery();
     let known_by = delivery.known_by_backend.get(&request.id).copied();
     if known_by.is_none() && !delivery.sent.has(request.id) {
-        return host.take_in(now, model, request, Coming::Back);
+        return host.enqueue(now, model, request, EnqueueKind::Returned);
     }
     count(&delivery.metrics.counters.redriven_known_requests, 1);
     if let Some(seal) = known_by {
@@ -52,7 +52,7 @@ pub(super) fn redrive(host: &mut impl Host, now: Time, model: ModelId, request: 
 /// A request that will not run where it was sent waits again.
 pub(super) fn requeue_request(host: &mut impl Host, now: Time, model: ModelId, request: Request) {
     count(&host.delivery().metrics.counters.requeued_requests, 1);
-    host.take_in(now, model, request, Coming::Back);
+    host.enqueue(now, model, request, EnqueueKind::Returned);
 }
 
 /// A plan will not run: its requests wait again, if their deadlines and their model allow.

@@ -6,7 +6,7 @@ use symphony_scheduler::{DataDelay, MinTree, ModelInput, ModelQueue, ModelQueueC
 use symphony_types::{GpuClass, GpuClasses, LatencyProfile, ModelId, Time};
 
 use super::ModelWorker;
-use crate::workers::delivery::{Coming, Returning};
+use crate::workers::delivery::{EnqueueKind, Returning};
 use crate::workers::messages::{Member, NewQueue, RankMessage};
 use crate::workers::offer_board::Offer;
 
@@ -159,9 +159,9 @@ impl ModelWorker {
         requests.sort_by_key(|request| (queue_of(request), request.deadline));
         // One candidate for each queue, with the last.
         let is_last = |at: usize| requests.get(at + 1).is_none_or(|next| queue_of(next) != queue_of(&requests[at]));
-        let coming = |at| if is_last(at) { Coming::Back } else { Coming::BackWithNext };
+        let kind = |at| if is_last(at) { EnqueueKind::Returned } else { EnqueueKind::ReturnedWithNext };
         let returning: Vec<_> =
-            (0..requests.len()).map(|at| (ModelId::new(requests[at].variant), requests[at], coming(at))).collect();
+            (0..requests.len()).map(|at| (ModelId::new(requests[at].variant), requests[at], kind(at))).collect();
         // Tens of thousands may wait: not in one turn, and nothing that may concern them is handled before.
         self.delivery.bring_back(Returning { requests: returning.into_iter() });
     }

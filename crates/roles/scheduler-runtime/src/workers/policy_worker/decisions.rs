@@ -56,7 +56,7 @@ impl PolicyWorker {
 
     /// One decision, checked. Of a step with a fault nothing is done.
     fn checked(&mut self, now: Time, input: ClusterInput, actions: &mut ClusterActions) -> Result<(), PolicyFault> {
-        self.referee.told(now, &input);
+        self.referee.observe(now, &input);
         let kept = self.tape.is_on().then(|| input.clone());
         self.policy.step(now, input, actions)?;
         if let Some(input) = kept {

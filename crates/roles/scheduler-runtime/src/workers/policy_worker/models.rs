@@ -169,7 +169,7 @@ impl PolicyWorker {
     }
 
     /// When measured values are told next; never while no request comes.
-    pub(super) fn measured_told_at(&self) -> Time {
+    pub(super) fn next_measured_at(&self) -> Time {
         let changed = self.slots.iter().flatten().any(|model| {
             let (told, now) = (model.known.rate_per_second, model.rate.per_second());
             told > 0.0 || now > 0.0
@@ -178,7 +178,7 @@ impl PolicyWorker {
     }
 
     /// Tells the policy the rates and the lateness that have changed.
-    pub(super) fn tell_measured(&mut self, now: Time) {
+    pub(super) fn send_measured(&mut self, now: Time) {
         for slot in 0..self.slots.len() {
             let Some(model) = &mut self.slots[slot] else { continue };
             if model.counts.arrived_items.load(Ordering::Relaxed) == 0 {

@@ -4,7 +4,7 @@ use symphony_scheduler::{ClusterInput, Request};
 use symphony_types::{BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};
 
 use super::PolicyWorker;
-use crate::workers::delivery::{Coming, Delivery, Host};
+use crate::workers::delivery::{Delivery, EnqueueKind, Host};
 use crate::workers::messages::{PlanId, SealNumber};
 use crate::workers::sent_plans::SentPlan;
 
@@ -41,11 +41,11 @@ impl Host for PolicyWorker {
         &mut self.delivery
     }
 
-    fn take_in(&mut self, now: Time, model: ModelId, request: Request, coming: Coming) {
+    fn enqueue(&mut self, now: Time, model: ModelId, request: Request, kind: EnqueueKind) {
         let Some(&slot) = self.by_id.get(&model) else { return self.delivery.end_unserved(request.id) };
         // No frontend sends a request without items, and no policy need think of one.
         let request = Request { items: request.items.max(1), ..request };
-        let is_new = coming == Coming::New;
+        let is_new = kind == EnqueueKind::New;
         if is_new {
             self.measure(now, slot, request.items);
         }

@@ -410,7 +410,7 @@ fn measured_rates_are_told_as_they_change() {
     assert!((told.last().unwrap() - 100.0).abs() < 10.0, "{told:?}");
     assert!(told.len() < 6, "a rate that stays is not told again: {told:?}");
     let due = scene.turn().wake_at;
-    assert!(due <= scene.now + MEASURED_TOLD_EVERY, "{due}");
+    assert!(due <= scene.now + MEASURED_EVERY, "{due}");
 }
 
 #[test]

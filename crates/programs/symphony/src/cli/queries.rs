@@ -9,16 +9,16 @@ pub(crate) struct GetArgs {
     /// What to show.
     #[arg(value_enum)]
     pub(crate) what: What,
-    /// Only what is called so, by name or id; of a model all versions. Events and epochs have no names.
+    /// Only the object of this name or id; all versions of a model. Events and epochs have no names.
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// For people or for programs.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
-    /// Show it again whenever it changes, until Ctrl-C; with -o json a line each time.
+    /// Show it again whenever it changes, until Ctrl-C; with -o json, one line each time.
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// Answer as one replica has applied it, even if it is cut off from the others.
+    /// Show the state of any one replica, even if it is cut off from the others.
     #[arg(long)]
     pub(crate) stale: bool,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(crate) struct GetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DescribeArgs {
-    /// What it is.
+    /// The kind of object.
     #[arg(value_enum, value_name = "KIND")]
     pub(crate) what: Described,
     /// Its name or id.
@@ -69,7 +69,7 @@ pub(crate) enum Described {
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// The request's id, as in f2/9a3f/17: the parameter `symphony_request_id` or the header `symphony-request-id` of
-    /// its answer. May stand behind the word `request`.
+    /// its answer. May follow the word `request`.
     #[arg(value_name = "REQUEST", num_args = 1..=2, required_unless_present = "batch", conflicts_with_all = ["batch", "last"])]
     pub(crate) request: Vec<String>,
     /// The last batches of this model instead.
@@ -97,8 +97,8 @@ pub(crate) enum What {
     /// Pipelines, what each stage has of the budget, and whether they are ready.
     #[value(alias = "pipeline")]
     Pipelines,
-    /// Clusters of a federation: health, GPUs, the models that are at home there, come or go. Of the federation at the
-    /// standard ports unless --federation names another.
+    /// Clusters of a federation: health, GPUs, models at home there, and models moving in or out. Asks the federation
+    /// at the standard ports unless --federation names another.
     #[value(alias = "cluster")]
     Clusters,
     /// GPUs, their backends and tokens.
@@ -107,17 +107,16 @@ pub(crate) enum What {
     /// Sub-clusters, leaders, standbys, tokens.
     #[value(alias = "subcluster")]
     Subclusters,
-    /// Scheduler replicas, backends and frontends; what they are there for, and how far replicas are with the log.
+    /// Scheduler replicas, backends and frontends, with their roles, and how far replicas have applied the log.
     #[value(alias = "member")]
     Members,
-    /// What became of the requests, of each frontend and of all together.
+    /// Outcomes of requests, by frontend and in total.
     Ledger,
-    /// The epoch, and the last plans: why they were made and how far they have come; with --federation those of the
-    /// federation.
+    /// The epoch and the last plans, with reason and progress; with --federation those of the federation.
     #[value(alias = "epoch")]
     Epochs,
-    /// What operators asked for and what changed lately: the last 1024 operations and the last 64 changes; with
-    /// --federation those of the federation.
+    /// Operators' commands and recent changes: the last 1024 operations and the last 64 changes; with --federation
+    /// those of the federation.
     #[value(alias = "event")]
     Events,
 }

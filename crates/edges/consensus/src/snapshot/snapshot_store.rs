@@ -15,14 +15,14 @@ const UNFINISHED_SUFFIX: &str = ".unfinished";
 
 /// A directory of snapshots of one cluster.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct SnapshotStore {
     dir: PathBuf,
     cluster: String,
     #[cfg(feature = "crash-suite")]
     syncs_names: bool,
 }
 
-impl Shelf {
+impl SnapshotStore {
     /// Opens the directory and removes what a crash left unfinished.
     pub(crate) fn open(dir: PathBuf, cluster: String) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
@@ -124,44 +124,44 @@ mod tests {
     use super::*;
     use crate::record::Members;
 
-    fn shelf(dir: &Path) -> Shelf {
-        Shelf::open(dir.to_owned(), "blue".to_owned()).expect("shelf opens")
+    fn snapshots(dir: &Path) -> SnapshotStore {
+        SnapshotStore::open(dir.to_owned(), "blue".to_owned()).expect("store opens")
     }
 
-    fn put(shelf: &Shelf, index: u64) {
+    fn put(snapshots: &SnapshotStore, index: u64) {
         let at = Some(Position { term: 1, node: 1, index });
         let image = Image { at, members_at: None, members: Members::default(), state: index.to_le_bytes().to_vec() };
-        shelf.put(at, &image::encode(image, "blue").expect("encodes")).expect("stores");
+        snapshots.put(at, &image::encode(image, "blue").expect("encodes")).expect("stores");
     }
 
-    fn newest(shelf: &Shelf) -> Option<u64> {
-        shelf.newest().expect("reads").and_then(|(image, _)| image.at).map(|at| at.index)
+    fn newest(snapshots: &SnapshotStore) -> Option<u64> {
+        snapshots.newest().expect("reads").and_then(|(image, _)| image.at).map(|at| at.index)
     }
 
     #[test]
     fn the_newest_two_are_kept() {
         let dir = tempfile::tempdir().expect("temporary directory");
-        let shelf = shelf(dir.path());
-        assert_eq!(newest(&shelf), None);
+        let snapshots = snapshots(dir.path());
+        assert_eq!(newest(&snapshots), None);
         for index in [9, 10, 100] {
-            put(&shelf, index);
+            put(&snapshots, index);
         }
-        assert_eq!(newest(&shelf), Some(100));
-        assert_eq!(shelf.newest_first().expect("lists").len(), SNAPSHOTS_KEPT);
+        assert_eq!(newest(&snapshots), Some(100));
+        assert_eq!(snapshots.newest_first().expect("lists").len(), SNAPSHOTS_KEPT);
     }
 
     #[test]
     fn a_damaged_one_is_passed_over_for_the_one_before() {
         let dir = tempfile::tempdir().expect("temporary directory");
-        let shelf = shelf(dir.path());
-        put(&shelf, 1);
-        put(&shelf, 2);
-        let newest_file = shelf.newest_first().expect("lists").remove(0);
+        let snapshots = snapshots(dir.path());
+        put(&snapshots, 1);
+        put(&snapshots, 2);
+        let newest_file = snapshots.newest_first().expect("lists").remove(0);
         let mut bytes = fs::read(&newest_file).expect("reads");
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
         fs::write(&newest_file, bytes).expect("damages");
-        assert_eq!(newest(&shelf), Some(1));
+        assert_eq!(newest(&snapshots), Some(1));
     }
 
     #[test]
@@ -169,8 +169,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("temporary directory");
         let torn = dir.path().join(format!("{:020}-1-1{UNFINISHED_SUFFIX}", 7));
         fs::write(&torn, b"half").expect("plants the file");
-        let shelf = shelf(dir.path());
+        let snapshots = snapshots(dir.path());
         assert!(!torn.exists());
-        assert_eq!(newest(&shelf), None);
+        assert_eq!(newest(&snapshots), None);
     }
 }

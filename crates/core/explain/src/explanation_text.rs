@@ -1,4 +1,4 @@
-//! Explanations in words, for both `symphony explain` and `symphony sim`.
+//! Explanations as text, for both `symphony explain` and `symphony sim`.
 
 use std::fmt;
 
@@ -57,16 +57,16 @@ impl fmt::Display for Explanation {
             line(f, "policy", format_args!("{policy}"))?;
         }
         if let Some(batch) = &self.batch {
-            tell_batch(f, batch)?;
+            write_batch(f, batch)?;
         }
         if let Some(dropped) = &self.dropped {
-            tell_drop(f, dropped)?;
+            write_drop(f, dropped)?;
         }
         Ok(())
     }
 }
 
-fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+fn write_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let (items, requests) = (plural(batch.items, "item"), plural(batch.requests, "request"));
     match (batch.target, batch.left) {
         (Some(target), Some(left)) => line(
@@ -86,10 +86,10 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     if let Some(waited) = batch.head_waited_ms {
         line(f, "waited", format_args!("{waited:.3} ms, its most urgent request"))?;
     }
-    tell_window(f, batch)?;
-    tell_why(f, batch)?;
+    write_window(f, batch)?;
+    write_why(f, batch)?;
     if let Some(rivals) = &batch.rivals {
-        tell_rivals(f, rivals)?;
+        write_rivals(f, rivals)?;
     }
     if let Some(inputs) = batch.inputs {
         line(f, "inputs", format_args!("given {:.3} ms to come, as {}", inputs.within_ms, inputs.by))?;
@@ -106,10 +106,10 @@ fn tell_batch(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
             At(planned.must_end_by_ms)
         ),
     )?;
-    tell_actual(f, batch)
+    write_actual(f, batch)
 }
 
-fn tell_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+fn write_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let window = &batch.window;
     let latest = At(window.latest_ms);
     match (window.frontrun_ms, batch.target) {
@@ -132,7 +132,7 @@ fn tell_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     }
 }
 
-fn tell_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+fn write_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let (planned, Some(actual)) = (&batch.planned, &batch.actual) else { return Ok(()) };
     let longer = actual.execution_ms - planned.execution_ms;
     let than = if longer < 0.0 { "less" } else { "more" };
@@ -155,7 +155,7 @@ fn tell_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     Ok(())
 }
 
-fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
+fn write_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let gpu = &batch.gpu;
     let why_now = match gpu.matched {
         "at_its_start" if batch.window.due_ms().is_some_and(|due| batch.planned.start_ms < due) => {
@@ -178,7 +178,7 @@ fn tell_why(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     }
 }
 
-fn tell_rivals(f: &mut fmt::Formatter<'_>, rivals: &RivalStory) -> fmt::Result {
+fn write_rivals(f: &mut fmt::Formatter<'_>, rivals: &RivalStory) -> fmt::Result {
     match (&rivals.next_model, rivals.next_latest_ms) {
         (Some(model), Some(latest)) => line(
             f,
@@ -193,7 +193,7 @@ fn tell_rivals(f: &mut fmt::Formatter<'_>, rivals: &RivalStory) -> fmt::Result {
     }
 }
 
-fn tell_shed(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
+fn write_shed(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     let Some(ShedStory { pressure, value, share }) = dropped.shed else { return Ok(()) };
     line(
         f,
@@ -206,7 +206,7 @@ fn tell_shed(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     )
 }
 
-fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
+fn write_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
     let &DropStory { waited_ms: Some(waited), must_end_by_ms: Some(due), waiting: Some(waiting), .. } = dropped else {
         let rule = match dropped.reason {
             "queue_full" => "the queue was at its limit",
@@ -224,7 +224,7 @@ fn tell_drop(f: &mut fmt::Formatter<'_>, dropped: &DropStory) -> fmt::Result {
             "cause",
             format_args!("no GPU took the model: none was linked, none answered, or all were drained"),
         )?,
-        ("shed", ..) => tell_shed(f, dropped)?,
+        ("shed", ..) => write_shed(f, dropped)?,
         ("protect_batch", Some(batch), Some(end)) => {
             let aimed = dropped.target.map_or_else(String::new, |target| format!(" (aimed at {target})"));
             line(

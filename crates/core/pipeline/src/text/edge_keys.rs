@@ -1,4 +1,4 @@
-//! An edge in the words of a pipeline file, which those of a scenario are too.
+//! The keys of an edge, as pipeline files and scenarios have them.
 
 use crate::condition::Condition;
 use crate::pipeline::EdgeSpec;
@@ -6,7 +6,7 @@ use crate::refused::Refused;
 
 /// An edge as its author writes it.
 #[derive(Clone, Copy, Debug)]
-pub struct EdgeWords<'a> {
+pub struct EdgeKeys<'a> {
     /// The stage whose results it carries.
     pub from: &'a str,
     /// The stage that is asked with them.
@@ -21,20 +21,20 @@ pub struct EdgeWords<'a> {
     pub most: Option<u32>,
 }
 
-impl EdgeWords<'_> {
-    /// The edge that they mean.
+impl EdgeKeys<'_> {
+    /// The edge that they describe.
     ///
     /// # Errors
-    /// If a word means nothing; the key is that below the edge.
+    /// If a value is invalid; the key is that below the edge.
     pub fn checked(&self) -> Result<EdgeSpec, Refused> {
         let per_row = match self.for_each {
             None => false,
             Some("row") => true,
             Some(other) => return Err(Refused::new("for_each", "\"row\"", format!("\"{other}\""))),
         };
-        let condition = self.condition.map(|words| {
-            let refused = |expected| Refused::new("where", expected, format!("\"{words}\""));
-            words.parse::<Condition>().map_err(refused)
+        let condition = self.condition.map(|text| {
+            let refused = |expected| Refused::new("where", expected, format!("\"{text}\""));
+            text.parse::<Condition>().map_err(refused)
         });
         let condition = condition.transpose()?;
         let (from, to, gamma) = (self.from.to_owned(), self.to.to_owned(), self.gamma.unwrap_or(1.0));

@@ -21,12 +21,12 @@ const CALL_WITHIN: Duration = Duration::from_millis(2500);
 
 /// The operator. It goes when it is dropped; what is on its way then arrives.
 #[derive(Debug)]
-pub(super) struct Traveller {
+pub(super) struct FederationMover {
     agreed: Arc<AtomicU64>,
     _stop: DropGuard,
 }
 
-impl Traveller {
+impl FederationMover {
     pub(super) fn start(client: FederationClient, seed: u64) -> Self {
         let (agreed, stop) = (Arc::new(AtomicU64::new(0)), CancellationToken::new());
         let (until, count) = (stop.clone(), Arc::clone(&agreed));

@@ -8,23 +8,23 @@ use crate::state::{Outcome, State, Step};
 
 /// The best division that `start`, in which every model has a part, can become within its limit of disruption; `None`
 /// if that takes more than the given number of evaluations of a model and a target.
-pub(crate) fn best_of_all(start: &State<'_>, looks_max: u64, stop: &dyn Fn() -> bool) -> Option<Best> {
-    let mut looks = Looks { start, counted: 0, max: looks_max };
-    looks.suffice(0, 1, start.cost).then(|| {
-        let mut every = Every { state: start.clone(), best: Best::of(start), tried: 0, stop };
-        every.with_moves_of(0);
-        every.best
+pub(crate) fn best_of_all(start: &State<'_>, evaluations_max: u64, stop: &dyn Fn() -> bool) -> Option<Best> {
+    let mut count = EvaluationCount { start, counted: 0, max: evaluations_max };
+    count.suffice(0, 1, start.cost).then(|| {
+        let mut enumeration = Enumeration { state: start.clone(), best: Best::of(start), tried: 0, stop };
+        enumeration.with_moves_of(0);
+        enumeration.best
     })
 }
 
 /// Counts evaluations by cost of moves, so that a large problem is rejected quickly.
-struct Looks<'s, 'a> {
+struct EvaluationCount<'s, 'a> {
     start: &'s State<'a>,
     counted: u64,
     max: u64,
 }
 
-impl Looks<'_, '_> {
+impl EvaluationCount<'_, '_> {
     /// Whether the remaining evaluations suffice for all divisions of this number and cost in which models from `first`
     /// on may move.
     fn suffice(&mut self, first: usize, divisions: u64, cost: f64) -> bool {
@@ -42,14 +42,14 @@ impl Looks<'_, '_> {
 }
 
 /// Divisions, each made from another by moving one more model.
-struct Every<'s, 'a> {
+struct Enumeration<'s, 'a> {
     state: State<'a>,
     best: Best,
     tried: u64,
     stop: &'s dyn Fn() -> bool,
 }
 
-impl Every<'_, '_> {
+impl Enumeration<'_, '_> {
     /// Visits each division in which some models from `first` on have moved, once; returns false after a stop.
     fn with_moves_of(&mut self, first: usize) -> bool {
         for model in first..self.state.of.models {
@@ -87,7 +87,7 @@ mod tests {
     use crate::change::homes;
     use crate::instance::{Instance, NOWHERE};
     use crate::problem::Problem;
-    use crate::solve::{Budget, MOVES_PER_LOOK, solve};
+    use crate::solve::{Budget, MOVES_PER_EVALUATION, solve};
 
     const MODELS: u32 = 7;
     const PARTS: u32 = 3;
@@ -161,7 +161,10 @@ mod tests {
             let of = Instance::new(&problem);
             let home = homes(&problem, &plan);
             let start = State::new(&of, home.clone(), 0.4 * costs).with(&home);
-            assert!(best_of_all(&start, budget.moves / MOVES_PER_LOOK, &|| false).is_none(), "seed {seed} is searched");
+            assert!(
+                best_of_all(&start, budget.moves / MOVES_PER_EVALUATION, &|| false).is_none(),
+                "seed {seed} is searched"
+            );
             let best = best_of_all(&start, 1 << 24, &|| false).unwrap().afresh(&start);
             let found = solve(&problem, Some(&plan), &budget).unwrap().balance.objective;
             assert!(best.excess == 0.0 && found >= best.objective - 1e-9, "seed {seed}: {found} {best:?}");
@@ -178,12 +181,12 @@ mod tests {
         let large = problem(1, 20, 800);
         let of = Instance::new(&large);
         let home: Vec<u32> = (0..800).map(|model| model % 20).collect();
-        for (cost_max, looks_max, begins) in
+        for (cost_max, evaluations_max, begins) in
             [(f64::INFINITY, 1 << 20, false), (40.0, 1 << 20, false), (0.5, 1_000_000, false), (0.5, 1_500_000, true)]
         {
             let start = State::new(&of, home.clone(), cost_max).with(&home);
             // A fifth of the models may move alone, each to 19 parts; for each the remaining cost is tried.
-            assert_eq!(best_of_all(&start, looks_max, &|| true).is_some(), begins, "at most {cost_max}");
+            assert_eq!(best_of_all(&start, evaluations_max, &|| true).is_some(), begins, "at most {cost_max}");
         }
         let middling = problem(1, PARTS, 10);
         let of = Instance::new(&middling);

@@ -1,4 +1,5 @@
-//! Where clients ask for models of a repository: who may, one at a time for each model, carried out to its end.
+//! Lists, loads and unloads models of a repository for clients that may: one call at a time for each model, each
+//! carried out to its end.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -89,7 +90,7 @@ pub(crate) struct CallEnded {
 }
 
 #[derive(Debug)]
-pub(crate) struct RepositoryDesk {
+pub(crate) struct RepositoryService {
     access: Option<RepositoryAccess>,
     under_way: Arc<Mutex<BTreeSet<String>>>,
     reads: Arc<Semaphore>,
@@ -97,7 +98,7 @@ pub(crate) struct RepositoryDesk {
     calls: Family<CallLabels, Counter>,
 }
 
-impl RepositoryDesk {
+impl RepositoryService {
     pub(crate) fn new(access: Option<RepositoryAccess>, registry: &Registry) -> Self {
         let calls = registry.register(&names::REPOSITORY_CALLS, Family::default());
         let reads = Arc::new(Semaphore::new(READS_MAX));
@@ -122,7 +123,7 @@ impl RepositoryDesk {
         })
     }
 
-    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for those who
+    /// Why models cannot be served names folders and quotes files, which may be links to others: it is for callers that
     /// may load.
     pub(crate) fn keep_reasons(&self, entries: &mut [IndexEntry], caller: &Caller) {
         if self.knows(caller) {
@@ -135,7 +136,7 @@ impl RepositoryDesk {
         }
     }
 
-    /// Whether the caller has the right to load, or shows the token of those who may.
+    /// Whether the caller has the right to load, or shows the token for it.
     fn knows(&self, caller: &Caller) -> bool {
         if caller.may_load() {
             return true;
@@ -204,7 +205,7 @@ impl RepositoryDesk {
         };
         let Some(Loader { control, .. }) = &access.loader else {
             return Err(RepositoryError::Unsupported(format!(
-                "this frontend lists its repository only (nobody may load: see frontend.repository); {advice}"
+                "this frontend lists its repository only (loading is disabled: see frontend.repository); {advice}"
             )));
         };
         if !self.knows(caller) {
@@ -382,38 +383,38 @@ mod tests {
     fn showing(token: &str) -> Caller {
         let value = format!("Bearer {token}").try_into().unwrap();
         let headers = HeaderMap::from_iter([(axum::http::header::AUTHORIZATION, value)]);
-        Caller::anybody().showing(Credential::of(&headers))
+        Caller::anonymous().showing(Credential::of(&headers))
     }
 
-    fn desk(dir: &Path, loads: bool) -> RepositoryDesk {
+    fn service(dir: &Path, loads: bool) -> RepositoryService {
         let access = RepositoryAccess::listing(Repository::open(dir).unwrap());
         let control = ControlClient::new(&Net::plaintext(), &["127.0.0.1:1".to_owned()]).unwrap();
         let access = if loads { access.loading(control, TOKEN) } else { access };
-        RepositoryDesk::new(Some(access), &Registry::new("frontend"))
+        RepositoryService::new(Some(access), &Registry::new("frontend"))
     }
 
     #[tokio::test]
     async fn only_who_shows_the_token_is_served() {
         let dir = tempfile::tempdir().unwrap();
-        let desk = desk(dir.path(), true);
-        for caller in [Caller::anybody(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
+        let service = service(dir.path(), true);
+        for caller in [Caller::anonymous(), showing(""), showing("0123456789abcdeF"), showing(&TOKEN[1..])] {
             let refused = || CallEnded::before_it_was_asked(RepositoryError::Unauthenticated);
-            assert_eq!(desk.load("m", &caller).await, refused());
-            assert_eq!(desk.unload("m", &caller).await, refused());
+            assert_eq!(service.load("m", &caller).await, refused());
+            assert_eq!(service.unload("m", &caller).await, refused());
         }
-        let known = desk.load("m", &showing(TOKEN)).await.result;
+        let known = service.load("m", &showing(TOKEN)).await.result;
         assert!(matches!(known, Err(RepositoryError::UnknownModel(_))), "{known:?}");
-        assert!(desk.under_way.lock().unwrap().is_empty());
+        assert!(service.under_way.lock().unwrap().is_empty());
         let refused = CallLabels { call: "load", outcome: "refused" };
-        assert_eq!(desk.calls.get_or_create(&refused).get(), 5);
+        assert_eq!(service.calls.get_or_create(&refused).get(), 5);
     }
 
     #[tokio::test]
     async fn without_a_token_file_or_a_repository_nobody_is() {
         let dir = tempfile::tempdir().unwrap();
-        let no_repository = RepositoryDesk::new(None, &Registry::new("frontend"));
-        for desk in [desk(dir.path(), false), no_repository] {
-            let refused = desk.load("m", &showing(TOKEN)).await.result.unwrap_err();
+        let no_repository = RepositoryService::new(None, &Registry::new("frontend"));
+        for service in [service(dir.path(), false), no_repository] {
+            let refused = service.load("m", &showing(TOKEN)).await.result.unwrap_err();
             assert!(matches!(refused, RepositoryError::Unsupported(_)), "{refused:?}");
             assert!(refused.to_string().contains("symphony model load"));
         }
@@ -439,9 +440,9 @@ mod tests {
         let late = |no_gpu| not_applied(&ApplyError::Late { within: LOAD_WITHIN, no_gpu });
         let error = late(Some(("m@2".into(), NoGpu::AllDraining)));
         let words = "`m@2` waits: no GPU takes it: all its backends that are up are cordoned or draining";
-        assert!(error.face().reason == "no_gpu" && error.to_string().contains(words), "{error}");
+        assert!(error.error_status().reason == "no_gpu" && error.to_string().contains(words), "{error}");
         let error = late(None);
-        assert!(error.face().reason == "unavailable" && error.to_string().contains("has reported"), "{error}");
+        assert!(error.error_status().reason == "unavailable" && error.to_string().contains("has reported"), "{error}");
     }
 
     #[tokio::test]
@@ -476,7 +477,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("broken")).unwrap();
         let secret = dir.path().join("token");
         std::fs::write(&secret, TOKEN).unwrap();
-        // Somebody who may write into the repository only, and wants to read what the frontend can.
+        // An attacker who may write into the repository only, and wants to read what the frontend can.
         let config = "backend: 'emulated' max_batch_size: 8 parameters { key: 'slo_ms' value { string_value: '50' } }";
         for (name, file, config) in [("thief", "profile.toml", Some(config)), ("thief2", "config.pbtxt", None)] {
             std::fs::create_dir_all(dir.path().join(name).join("1")).unwrap();
@@ -485,16 +486,16 @@ mod tests {
             }
             std::os::unix::fs::symlink(&secret, dir.path().join(name).join(file)).unwrap();
         }
-        let desk = desk(dir.path(), true);
+        let service = service(dir.path(), true);
         let shown_to = async |caller| {
-            let mut entries = desk.listed().await.to_vec();
-            desk.keep_reasons(&mut entries, &caller);
+            let mut entries = service.listed().await.to_vec();
+            service.keep_reasons(&mut entries, &caller);
             assert!(entries.iter().all(|entry| (entry.version, entry.state.label()) == (None, "UNAVAILABLE")));
             entries.iter().map(|entry| (entry.name.clone(), entry.state.reason().to_owned())).collect::<Vec<_>>()
         };
         let names = ["broken", "thief", "thief2"];
         let kept = names.map(|name| (name.to_owned(), ModelState::KEPT.to_owned()));
-        assert_eq!(shown_to(Caller::anybody()).await, kept);
+        assert_eq!(shown_to(Caller::anonymous()).await, kept);
         assert_eq!(shown_to(showing("another-long-token")).await, kept);
         let told = shown_to(showing(TOKEN)).await;
         assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
@@ -510,7 +511,7 @@ mod tests {
         for file in ["config.pbtxt", "pipeline.toml"] {
             std::fs::copy(sample.join(file), dir.path().join("canvas").join(file)).unwrap();
         }
-        let listed = desk(dir.path(), true).listed().await;
+        let listed = service(dir.path(), true).listed().await;
         let entry = IndexEntry { name: "canvas".into(), version: Some(3), state: ModelState::NotLoaded };
         assert_eq!(*listed, [entry]);
     }
@@ -518,15 +519,15 @@ mod tests {
     #[tokio::test]
     async fn a_folder_that_cannot_be_read_is_one_line_and_the_reason_is_for_those_who_may_load() {
         let dir = tempfile::tempdir().unwrap();
-        let desk = desk(dir.path(), true);
+        let service = service(dir.path(), true);
         drop(dir);
         let shown_to = async |caller| {
-            let mut entries = desk.listed().await.to_vec();
-            desk.keep_reasons(&mut entries, &caller);
+            let mut entries = service.listed().await.to_vec();
+            service.keep_reasons(&mut entries, &caller);
             assert_eq!((entries.len(), entries[0].name.as_str()), (1, FOLDER_LINE));
             entries.remove(0).state
         };
-        assert_eq!(shown_to(Caller::anybody()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
+        assert_eq!(shown_to(Caller::anonymous()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
         let told = shown_to(showing(TOKEN)).await;
         assert!(told.reason().contains("cannot be read: No such file or directory"), "{told:?}");
     }

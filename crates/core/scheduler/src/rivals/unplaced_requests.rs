@@ -10,13 +10,13 @@ use crate::cluster_policy::ClusterActions;
 /// Requests of models that run on no usable GPU, as when a lead begins before its GPUs are there: they wait for one as
 /// long as it could still meet them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Homeless {
+pub(super) struct UnplacedRequests {
     /// By model.
     queues: Vec<DeadlineQueue>,
     requests: usize,
 }
 
-impl Homeless {
+impl UnplacedRequests {
     /// How many there are.
     pub(super) const fn len(&self) -> usize {
         self.requests

@@ -1,17 +1,18 @@
-//! What somebody who mistyped a name may have meant.
+//! Suggestions for a mistyped name.
 
-/// A name is near if it is this similar, as clap has it for options; 1 is the same.
+/// A name is suggested if it is this similar, as clap has it for options; 1 is the same.
 const SIMILAR: f64 = 0.7;
-/// The most names that a message has.
+/// The most names in a message.
 const NAMED_MAX: usize = 5;
 
-/// Says that there is no `kind` of that name, and which ones are near, or else which there are; `list` shows all.
+/// Says that there is no `kind` of that name, and which names are similar, or else which there are; `list` shows all.
 pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>, list: &str) -> String {
     let mut all: Vec<_> = known.map(|known| (similarity(name, known), known)).collect();
-    // Equally near ones stay in their order.
+    // Equally similar ones stay in their order.
     all.sort_by(|(one, _), (other, _)| other.total_cmp(one));
-    let near: Vec<_> = all.iter().filter(|(similar, _)| *similar >= SIMILAR).collect();
-    let (what, named) = if near.is_empty() { ("there are", all.iter().collect()) } else { ("near are", near) };
+    let similar: Vec<_> = all.iter().filter(|(similarity, _)| *similarity >= SIMILAR).collect();
+    let (what, named) =
+        if similar.is_empty() { ("there are", all.iter().collect()) } else { ("similar names:", similar) };
     let mut said = format!("no {kind} is named `{name}`");
     if !named.is_empty() {
         let names: Vec<_> = named.iter().take(NAMED_MAX).map(|(_, name)| *name).collect();
@@ -21,7 +22,7 @@ pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'
     format!("{said}; see `{list}`")
 }
 
-/// A part of a name is near, and so is one with letters that are wrong, missing or swapped.
+/// A part of a name is similar, and so is one with letters that are wrong, missing or swapped.
 fn similarity(name: &str, known: &str) -> f64 {
     let is_part = name.len() > 1 && known.contains(name);
     if is_part { 1.0 } else { strsim::jaro(name, known) }
@@ -37,9 +38,9 @@ mod tests {
         let said = |name: &str| unknown("model", name, known.into_iter(), "symphony get models");
         assert_eq!(
             said("resent"),
-            "no model is named `resent`; near are resnet, resnet-large; see `symphony get models`"
+            "no model is named `resent`; similar names: resnet, resnet-large; see `symphony get models`"
         );
-        assert!(said("igit").contains("near are digits;"), "{}", said("igit"));
+        assert!(said("igit").contains("similar names: digits;"), "{}", said("igit"));
         assert!(said("zzz").contains("there are resnet, resnet-large, digits;"), "{}", said("zzz"));
         let none = unknown("model", "m", std::iter::empty(), "symphony get models");
         assert_eq!(none, "no model is named `m`; see `symphony get models`");

@@ -1,4 +1,4 @@
-//! How errors look from outside.
+//! The status that clients see of an error: of HTTP, of gRPC, and whether to retry.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use tonic::Code;
 
 use super::limits::RETRY_AFTER;
 
-/// How an error looks from outside.
+/// The status that a client sees of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Face {
+pub struct ErrorStatus {
     /// Status of the HTTP response.
     pub http: StatusCode,
     /// gRPC status code.
@@ -21,20 +21,20 @@ pub struct Face {
     pub retry: Retry,
 }
 
-/// Whose doing it is that a request is refused: alerts go by the server's.
+/// Who caused a request to fail: alerts count only what the server caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The request is not what it should be, or beyond what its sender may ask for.
+    /// The request is invalid, or beyond what its sender may ask for.
     Client,
     /// The request could have been served, and was not.
     Server,
 }
 
 impl Fault {
-    /// All there are.
+    /// Both.
     pub const ALL: [Self; 2] = [Self::Client, Self::Server];
 
-    /// How metrics call it.
+    /// The label in metrics.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {

@@ -41,7 +41,7 @@ pub(super) fn cluster(layout: &Layout, dir: &Path) -> String {
         let _ = writeln!(said, "  model repository: {}{token}", repository.display());
     }
     exports(&mut said, &export);
-    said.push_str(&crowded(&layout.cluster, std::thread::available_parallelism().map_or(1, NonZero::get)));
+    said.push_str(&cpu_warning(&layout.cluster, std::thread::available_parallelism().map_or(1, NonZero::get)));
     said.push_str("  try:\n    symphony get members\n");
     let emulated = layout.backends.iter().find(|b| b.executor == ExecutorKind::Emulated && b.gpus.len() == 1);
     if let Some(backend) = emulated {
@@ -123,7 +123,7 @@ fn certificates(said: &mut String, export: &mut Vec<String>, whose: &str, dir: &
 }
 
 /// What replicas on one machine may run into: they need a core to spare each (docs/operating/replicas.md).
-fn crowded(cluster: &ClusterConfig, cores: usize) -> String {
+fn cpu_warning(cluster: &ClusterConfig, cores: usize) -> String {
     let replicas = cluster.scheduler.len();
     if cluster.timing != Timing::Lan || replicas < 2 || cores > replicas {
         return String::new();
@@ -210,11 +210,11 @@ mod tests {
 
     #[test]
     fn replicas_that_may_wait_for_cores_are_warned_of() {
-        let crowded = |set: &[&str], cores| super::crowded(&up::layout(&args(set)).unwrap().cluster, cores);
+        let cpu_warning = |set: &[&str], cores| super::cpu_warning(&up::layout(&args(set)).unwrap().cluster, cores);
         let lan = ["--set", "cluster.timing=lan"];
-        let said = crowded(&lan, 2);
+        let said = cpu_warning(&lan, 2);
         assert!(said.contains("3 replicas on 2 cores") && said.contains("--set cluster.timing=relaxed"), "{said}");
-        assert_eq!((crowded(&lan, 4), crowded(&[], 2)), (String::new(), String::new()));
+        assert_eq!((cpu_warning(&lan, 4), cpu_warning(&[], 2)), (String::new(), String::new()));
     }
 
     #[test]

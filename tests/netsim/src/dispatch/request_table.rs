@@ -1,4 +1,4 @@
-//! The requests of a frontend that wait for their answers, and the links to the leaders that hear of them.
+//! The requests of a frontend that wait for their answers, and the links to the leaders that they are announced to.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -31,20 +31,20 @@ pub(super) struct Waiting {
     pub(super) part: Option<Part>,
 }
 
-/// Where requests are asked and wait.
-pub(super) struct Desk {
+/// The requests of a frontend without an answer, and its links.
+pub(super) struct RequestTable {
     cluster: Cluster,
     me: (FrontendId, BootId),
     views: watch::Receiver<Arc<View>>,
-    table: RefCell<BTreeMap<u64, Waiting>>,
+    requests: RefCell<BTreeMap<u64, Waiting>>,
     links: RefCell<BTreeMap<SubclusterId, (Token, LinkSender<ToLeader>)>>,
     /// Of the last request.
     sequence: Cell<u64>,
 }
 
-impl Desk {
+impl RequestTable {
     pub(super) fn new(cluster: Cluster, me: (FrontendId, BootId), views: watch::Receiver<Arc<View>>) -> Self {
-        Self { cluster, me, views, table: RefCell::default(), links: RefCell::default(), sequence: Cell::new(0) }
+        Self { cluster, me, views, requests: RefCell::default(), links: RefCell::default(), sequence: Cell::new(0) }
     }
 
     pub(super) fn subclusters(&self) -> Vec<SubclusterId> {
@@ -64,17 +64,17 @@ impl Desk {
     }
 
     fn unanswered(&self, subcluster: SubclusterId) -> Vec<RequestHeader> {
-        let table = self.table.borrow();
-        let of_it = table.iter().filter(|(_, waiting)| waiting.subcluster == subcluster);
+        let requests = self.requests.borrow();
+        let of_it = requests.iter().filter(|(_, waiting)| waiting.subcluster == subcluster);
         of_it.map(|(&sequence, waiting)| header(sequence, waiting.until, 2)).collect()
     }
 
     /// Its number.
-    pub(super) fn ask(&self, waiting: Waiting) -> u64 {
+    pub(super) fn submit(&self, waiting: Waiting) -> u64 {
         let sequence = self.sequence.get() + 1;
         self.sequence.set(sequence);
         let Waiting { subcluster, until, .. } = waiting;
-        self.table.borrow_mut().insert(sequence, waiting);
+        self.requests.borrow_mut().insert(sequence, waiting);
         if let Some((token, link)) = self.links.borrow().get(&subcluster) {
             // A link that has ended is replaced by one on which everything is asked again.
             let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, until, 1)] });
@@ -83,16 +83,16 @@ impl Desk {
     }
 
     /// Asks a stage of the pipeline; each is in a sub-cluster of its own.
-    pub(super) fn ask_stage(&self, stage: usize, until: Instant, part: Part) -> u64 {
+    pub(super) fn submit_stage(&self, stage: usize, until: Instant, part: Part) -> u64 {
         let known = self.subclusters();
         // Without any it waits in vain.
         let subcluster = known.get(stage % known.len().max(1)).copied().unwrap_or_default();
-        self.ask(Waiting { subcluster, until, in_peace: false, part: Some(part) })
+        self.submit(Waiting { subcluster, until, in_peace: false, part: Some(part) })
     }
 
     /// The request if it has no end, which it has from now on.
     pub(super) fn take(&self, sequence: u64) -> Option<Waiting> {
-        self.table.borrow_mut().remove(&sequence)
+        self.requests.borrow_mut().remove(&sequence)
     }
 
     /// Takes a request back from its leader, too.
@@ -110,14 +110,14 @@ impl Desk {
     }
 
     /// Those whose deadline has passed.
-    pub(super) fn over(&self, now: Instant) -> Vec<u64> {
-        let table = self.table.borrow();
-        table.iter().filter(|(_, waiting)| now > waiting.until).map(|(&sequence, _)| sequence).collect()
+    pub(super) fn expired(&self, now: Instant) -> Vec<u64> {
+        let requests = self.requests.borrow();
+        requests.iter().filter(|(_, waiting)| now > waiting.until).map(|(&sequence, _)| sequence).collect()
     }
 
     /// Stage requests of a run that wait.
     pub(super) fn open_of(&self, run: u64) -> usize {
-        self.table.borrow().values().filter(|waiting| waiting.part.is_some_and(|part| part.run == run)).count()
+        self.requests.borrow().values().filter(|waiting| waiting.part.is_some_and(|part| part.run == run)).count()
     }
 }
 
