@@ -15,6 +15,7 @@ use symphony_config::{Address, Timing};
 use symphony_load::{ModelLoad, Report as LoadReport};
 use symphony_protocol::view::{ModelSpec, View};
 use symphony_testkit::{Workspace, wait_until_async};
+use symphony_types::FailReason;
 
 use crate::admin::{AdminClients, Commits, Story, Written, lost, recorder};
 use crate::cluster::{CLUSTER, Cluster, ClusterSetup, Process, page};
@@ -65,6 +66,18 @@ pub enum Times {
     Judged,
     /// They are reported; the load generator may lag.
     Reported,
+}
+
+/// What a machine without time to spare causes by itself: inputs are not at the backend in time, and a replica that
+/// does not get to run is taken for dead, so that requests are handed over.
+pub(crate) const OF_A_BUSY_MACHINE: [FailReason; 4] =
+    [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
+
+impl Times {
+    /// Whether a failure for this reason tells nothing.
+    pub(crate) fn excuse(self, reason: FailReason) -> bool {
+        self == Self::Reported && OF_A_BUSY_MACHINE.contains(&reason)
+    }
 }
 
 /// The highest rate of each model where times are not judged: finer gaps tell nothing there, and a development build
@@ -201,6 +214,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         seed: plan.seed,
         timing,
         noise,
+        times: plan.times,
         network,
         rounds: &ran,
         load: &load,

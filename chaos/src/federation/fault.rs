@@ -32,7 +32,8 @@ pub(crate) struct Loss {
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
-    /// How long it lasts at least: it ends when the models are served elsewhere, too.
+    /// How long it lasts at least: it ends when the models are served elsewhere, too, which takes a group above the
+    /// clusters.
     pub(crate) for_ms: u64,
 }
 
@@ -90,6 +91,12 @@ impl FederationFault {
             Self::Top(f) => (f.at_ms, f.for_ms),
             Self::Travel(f) => (f.at_ms, f.for_ms),
         }
+    }
+
+    /// When it ends at the earliest.
+    pub(crate) fn ends_ms(&self) -> u64 {
+        let (at_ms, for_ms) = self.times_ms();
+        at_ms + for_ms.max(1)
     }
 }
 

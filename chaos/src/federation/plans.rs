@@ -23,6 +23,8 @@ const OPEN_WITHIN: Duration = Duration::from_secs(2);
 const AGAIN_AFTER: Duration = Duration::from_millis(20);
 /// Findings that are kept in words.
 const FINDINGS_MAX: usize = 16;
+/// Losses that are remembered: far more than there are faults.
+const LOST_MAX: usize = 1000;
 /// Plans that are remembered for comparison.
 const PLANS_MAX: usize = 6000;
 
@@ -36,6 +38,8 @@ pub(super) struct Seen {
     pub(super) newest: Arc<FederationView>,
     /// Since when a home lacks its model, while the plan says that it is one: cluster, model.
     lacks: BTreeMap<(String, String), Instant>,
+    /// Clusters that began to count as lost, and when that was seen.
+    pub(super) lost: Vec<(Instant, String)>,
     /// Views that could be compared with another replica's.
     pub(super) compared: u64,
     pub(super) findings: Vec<String>,
@@ -85,6 +89,14 @@ impl Seen {
             }
         }
         if index > self.newest.applied_index {
+            let answered = |name: &String, since| {
+                self.newest.clusters.get(name).is_some_and(|before| before.reachable && before.since != since)
+            };
+            // Also one that answers again by now.
+            let lost = view.clusters.iter().filter(|(name, cluster)| answered(name, cluster.since));
+            let lost: Vec<_> = lost.map(|(name, _)| (Instant::now(), name.clone())).collect();
+            self.lost.extend(lost);
+            self.lost.truncate(LOST_MAX);
             self.newest = Arc::new(view);
         }
     }
@@ -234,6 +246,24 @@ mod tests {
         named.models.insert("n".to_owned(), FederatedModelView::default());
         let seen = noted(&[(1, plan(5, 2, "a")), (1, named), (1, plan(7, 2, "a"))]);
         assert_eq!(seen.findings, [""; 0]);
+    }
+
+    #[test]
+    fn a_cluster_counts_as_lost_when_its_standing_changes_also_if_only_what_came_after_was_seen() {
+        let standing = |applied_index, reachable, since| {
+            let mut plan = plan(applied_index, applied_index, "b");
+            let cluster = plan.clusters.get_mut("a").unwrap();
+            (cluster.reachable, cluster.since) = (reachable, since);
+            (1, plan)
+        };
+        let lost =
+            |views: &[(u64, FederationView)]| noted(views).lost.into_iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let (first, away, back) = (standing(5, true, 1), standing(7, false, 7), standing(9, true, 9));
+        let none: [&str; 0] = [];
+        assert_eq!(lost(&[first.clone(), standing(6, true, 1)]), none);
+        assert_eq!(lost(&[first.clone(), away.clone(), back.clone()]), ["a"]);
+        assert_eq!(lost(&[first, back.clone()]), ["a"], "it was lost in between");
+        assert_eq!(lost(&[away, back]), none, "it was before");
     }
 
     #[test]

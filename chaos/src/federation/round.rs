@@ -45,7 +45,7 @@ struct InjectedFault {
 
 enum InForce {
     Nothing,
-    Cluster { group: usize, how: How, processes: Vec<Process>, models: Vec<usize> },
+    Cluster { group: usize, how: How, processes: Vec<Process>, models: Vec<usize>, struck_at: Instant },
     Top(Vec<FederationProcess>, How),
     Travel(FederationMover),
 }
@@ -60,9 +60,9 @@ enum Step {
 fn schedule(faults: &[FederationFault]) -> Vec<(Duration, Step)> {
     let mut steps = Vec::new();
     for (number, fault) in faults.iter().enumerate() {
-        let (at_ms, for_ms) = fault.times_ms();
+        let (at_ms, _) = fault.times_ms();
         steps.push((Duration::from_millis(at_ms), Step::Begin(number)));
-        steps.push((Duration::from_millis(at_ms + for_ms.max(1)), Step::End(number)));
+        steps.push((Duration::from_millis(fault.ends_ms()), Step::End(number)));
     }
     steps.sort_unstable();
     steps
@@ -92,7 +92,7 @@ impl Scene<'_> {
                 }
                 Step::End(n) => {
                     if let Some(strike) = &mut strikes[n] {
-                        round.named_at = self.end(strike, struck_at).await?.or(round.named_at);
+                        round.named_at = self.end(strike).await?.or(round.named_at);
                     }
                     relieved_at.get_or_insert_with(Instant::now);
                 }
@@ -123,7 +123,7 @@ impl Scene<'_> {
                 let processes = self.federation.strike_cluster(group, f.how)?;
                 who = processes.iter().map(|process| format!("{lost}/{process}")).collect();
                 how = Some(f.how.words().to_owned());
-                in_force = InForce::Cluster { group, how: f.how, processes, models };
+                in_force = InForce::Cluster { group, how: f.how, processes, models, struck_at: Instant::now() };
             }
             FederationFault::Top(f) => {
                 let (victims, in_time) = self.victims(f).await?;
@@ -165,7 +165,7 @@ impl Scene<'_> {
     }
 
     /// Ends a fault. When a cluster was lost, not before its models are served elsewhere, and says when that was.
-    async fn end(&mut self, strike: &mut InjectedFault, struck_at: Instant) -> Result<Option<Instant>> {
+    async fn end(&mut self, strike: &mut InjectedFault) -> Result<Option<Instant>> {
         let mut named_at = None;
         match std::mem::replace(&mut strike.in_force, InForce::Nothing) {
             InForce::Nothing => {}
@@ -180,7 +180,7 @@ impl Scene<'_> {
                     strike.fault.why = Some("no move was agreed on".into());
                 }
             }
-            InForce::Cluster { group, how, processes, models } => {
+            InForce::Cluster { group, how, processes, models, struck_at } => {
                 let lost = self.federation.clusters[group].0.clone();
                 let placed = self.federation.until("new homes", |view| rehomed(view, &lost)).await;
                 placed.with_context(|| format!("{lost} was {}", how.words()))?;

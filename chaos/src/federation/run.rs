@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_testkit::Workspace;
-use symphony_types::FailReason;
 
 use super::models::{is_loaded, models};
 use super::plans::Plans;
@@ -34,10 +33,6 @@ use crate::views::Views;
 pub async fn run_federation(scenario: &FederationScenario, plan: &RunPlan) -> Result<Report> {
     let mut scenario = scenario.clone();
     plan.relax(&mut scenario.promise, &mut scenario.load);
-    if plan.times == Times::Reported {
-        // Inputs travel by TCP here, and may be late. All other failures outside of a lost cluster are findings anyhow.
-        scenario.promise.failed_max = None;
-    }
     in_workspace(&scenario.name, plan, async |workspace| Box::pin(run_in(&scenario, plan, workspace)).await).await
 }
 
@@ -133,6 +128,10 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         fullest = fullest.max(seen.fullest_permille);
     }
     findings.extend(plans.seen().findings.iter().cloned());
+    if plan.times == Times::Judged {
+        let watch = Duration::from_millis(scenario.round.watch_ms);
+        findings.extend(lost_without_a_fault(&plans.seen().lost, &ran, watch));
+    }
     let invariant_violations = violations(federation.pages().into_iter()).await;
     let journals: Vec<Vec<_>> =
         federation.clusters.iter().map(|(_, cluster)| cluster.journals.values().cloned().collect()).collect();
@@ -159,6 +158,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         seed: plan.seed,
         timing,
         noise,
+        times: plan.times,
         network: "direct",
         rounds: &ran,
         load: &load,
@@ -189,10 +189,21 @@ fn executed_twice(executions: &Executions, accepted: u64) -> Option<String> {
         .then(|| format!("F1: {names} requests were executed in all clusters, of {accepted} that were accepted"))
 }
 
-/// What a machine without time to spare causes by itself: inputs travel by TCP and are not at the backend in time, and
-/// a replica that does not get to run is taken for dead, so that requests are handed over.
-const OF_A_BUSY_MACHINE: [FailReason; 4] =
-    [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
+/// Only a cluster that a fault has struck counts as lost, whatever becomes of the group above. Judged where times are:
+/// a busy machine may keep any cluster from answering for that long.
+fn lost_without_a_fault(lost: &[(Instant, String)], rounds: &[RoundRun], watch: Duration) -> Vec<String> {
+    let of_round = |round: &RoundRun| {
+        let until = round.whole_at.unwrap_or(round.healed_at).max(round.struck_at + watch);
+        let within = lost.iter().filter(|(at, _)| (round.struck_at..=until).contains(at));
+        let others = within.filter(|(_, name)| !round.struck_names.contains(name));
+        let words = others.map(|(at, name)| {
+            let after = at.saturating_duration_since(round.struck_at).as_millis();
+            format!("I8: {name} counted as lost {after} ms after round {} began, and no fault struck it", round.number)
+        });
+        words.collect::<Vec<_>>()
+    };
+    rounds.iter().flat_map(of_round).collect()
+}
 
 /// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are
 /// not judged, failures that a busy machine causes are not, either; those that a move would cause always are.
@@ -208,7 +219,7 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
     let mut findings = Vec::new();
     for one in observations {
         match one.fate {
-            Fate::Failed(Some(reason)) if times == Times::Reported && OF_A_BUSY_MACHINE.contains(&reason) => {}
+            Fate::Failed(Some(reason)) if times.excuse(reason) => {}
             Fate::Failed(Some(reason)) if !lost(one) => by_reason.entry(reason.label()).or_default().push(one),
             Fate::Failed(None) if findings.is_empty() => {
                 findings.push("I3: a request failed for what no process gives as a reason".to_owned());
@@ -237,7 +248,10 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
 
 #[cfg(test)]
 mod tests {
+    use symphony_types::FailReason;
+
     use super::*;
+    use crate::run::OF_A_BUSY_MACHINE;
 
     #[test]
     fn more_executed_names_than_requests_are_found() {
@@ -246,6 +260,23 @@ mod tests {
         assert_eq!(executed_twice(&of(12, 2), 10), None, "again in the same cluster, under the same name");
         assert!(executed_twice(&of(12, 1), 10).is_some_and(|why| why.starts_with("F1: 11")));
         assert_eq!(executed_twice(&Executions { missing: 1, ..of(12, 1) }, 10), None, "nothing is proved then");
+    }
+
+    #[test]
+    fn a_cluster_that_counts_as_lost_without_a_fault_is_found_as_long_as_the_round_is_watched() {
+        let (zero, ms) = (Instant::now(), Duration::from_millis(1));
+        let round = RoundRun {
+            struck_names: vec!["a".into()],
+            healed_at: zero + 200 * ms,
+            whole_at: Some(zero + 300 * ms),
+            ..RoundRun::new(1, zero + 100 * ms)
+        };
+        let found = |name: &str, at: u32, watch: u32| {
+            let lost = [(zero + at * ms, name.to_owned())];
+            lost_without_a_fault(&lost, std::slice::from_ref(&round), watch * ms).len()
+        };
+        assert_eq!([found("a", 150, 0), found("b", 150, 0), found("b", 300, 0)], [0, 1, 1]);
+        assert_eq!([found("b", 90, 0), found("b", 301, 0), found("b", 301, 300)], [0, 0, 1]);
     }
 
     #[test]

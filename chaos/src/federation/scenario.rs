@@ -4,13 +4,14 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use symphony_config::Timing;
 
-use super::fault::FederationFault;
+use super::fault::{FederationFault, WhoOfTop};
 use crate::scenario::{Load, Model, Promise, Round, check_noise};
 
 /// Names and texts. Their files begin with `federation-`, so that a name says which kind of scenario it is.
 const ALL: &[(&str, &str)] = &[
     ("federation-cluster-killed", include_str!("../../scenarios/federation-cluster-killed.toml")),
     ("federation-cluster-paused", include_str!("../../scenarios/federation-cluster-paused.toml")),
+    ("federation-cluster-and-top-killed", include_str!("../../scenarios/federation-cluster-and-top-killed.toml")),
     ("federation-top-killed", include_str!("../../scenarios/federation-top-killed.toml")),
     ("federation-top-paused", include_str!("../../scenarios/federation-top-paused.toml")),
     ("federation-leader-killed", include_str!("../../scenarios/federation-leader-killed.toml")),
@@ -139,6 +140,15 @@ impl FederationScenario {
         check_noise("federation.noise", shape.noise)?;
         scenario.round.check()?;
         ensure!(!scenario.fault.is_empty(), "no [[fault]]: nothing would happen");
+        for lost in scenario.fault.iter().filter(|fault| matches!(fault, FederationFault::LoseCluster(_))) {
+            let ends_ms = lost.ends_ms();
+            let without_top = scenario.fault.iter().any(|fault| {
+                let is_all = matches!(fault, FederationFault::Top(top) if top.who == WhoOfTop::All);
+                is_all && (fault.times_ms().0..=fault.ends_ms()).contains(&ends_ms)
+            });
+            let never = "when no group above the clusters finds new homes; expected a later end";
+            ensure!(!without_top, "fault.for_ms of a lose-cluster: it would end after {ends_ms} ms, {never}");
+        }
         let unused = scenario.round.apart || scenario.round.pick.is_some() || scenario.round.spread_ms > 0;
         ensure!(!unused, "round.apart, round.pick and round.spread_ms: only scenarios of one cluster have them");
         ensure!(scenario.promise.obeyed_ms.is_none(), "promise.obeyed_ms: no leader is cut off here");
@@ -166,7 +176,10 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_its_key() {
         let base = "name = 'x'\nproves = 'x'\nrepeat = 1\n";
         let lose = "[[fault]]\nkind = 'lose-cluster'\nhow = 'kill'\nfor_ms = 5\n";
-        assert!(FederationScenario::parse(&format!("{base}{lose}")).is_ok());
+        let top = "[[fault]]\nkind = 'top'\nwho = 'all'\nhow = 'kill'\nfor_ms = 5\n";
+        for faults in [lose.to_owned(), format!("{lose}{}", top.replace("for_ms = 5", "for_ms = 4"))] {
+            assert!(FederationScenario::parse(&format!("{base}{faults}")).is_ok());
+        }
         for (text, words) in [
             (format!("{base}{lose}[federation]\nclusters = 1"), "federation.clusters = 1"),
             (format!("{base}{lose}[federation]\nmodels = 1"), "federation.models = 1"),
@@ -174,6 +187,7 @@ mod tests {
             (format!("{base}{lose}[round]\nwatch_ms = 0"), "round.watch_ms = 0"),
             (format!("{base}fault = []"), "nothing would happen"),
             (format!("{base}{lose}who = 'backend'"), "who"),
+            (format!("{base}{lose}{top}"), "fault.for_ms of a lose-cluster: it would end after 5 ms"),
         ] {
             let error = format!("{:#}", FederationScenario::parse(&text).unwrap_err());
             assert!(error.contains(words), "{error}");

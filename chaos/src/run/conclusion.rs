@@ -1,6 +1,7 @@
 //! What everything that was seen comes to.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use symphony_config::Timing;
 use symphony_load::{ModelReport, Report as LoadReport};
@@ -13,6 +14,7 @@ use crate::load::{Fate, Observation};
 use crate::report::{Fault, Ledger, Report};
 use crate::scenario::{Aim, Promise, Round};
 
+use super::Times;
 use super::figures::{self, Figures, attainment};
 use super::machine_clock::MachineClock;
 use super::round::RoundRun;
@@ -26,6 +28,7 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) seed: u64,
     pub(crate) timing: Timing,
     pub(crate) noise: f64,
+    pub(crate) times: Times,
     pub(crate) network: &'static str,
     pub(crate) rounds: &'a [RoundRun],
     pub(crate) load: &'a LoadReport,
@@ -69,20 +72,11 @@ impl Conclusion<'_> {
             count(self.observations.iter().filter(in_calm).count()),
             count(self.observations.iter().filter(in_calm).filter(in_time).count()),
         );
-        let (mut failed_before, mut failed_for) = (0, BTreeMap::new());
-        for one in self.observations {
-            let Fate::Failed(reason) = one.fate else { continue };
-            if first_fault.is_some_and(|first| one.ended < first) {
-                failed_before += 1;
-            } else {
-                *failed_for.entry(reason.map_or("by the client", FailReason::label)).or_default() += 1;
-            }
-        }
+        let failed_for = failed_for(self.observations, first_fault, self.times);
         let evidence = Evidence {
             faults: &faults,
             rounds: &rounds,
             ledger,
-            failed_before,
             failed_for,
             unanswered: unanswered(self.observations, self.load),
             answered_twice_of: of_each(self.load, |model| model.answered_twice),
@@ -96,6 +90,7 @@ impl Conclusion<'_> {
             story,
             broke_down: self.broke_down,
             calm,
+            times: self.times,
             load_failure: (!self.load.verdict.passed()).then(|| self.load.verdict.to_string()),
         };
         let (outcome, reasons) = judge(&evidence, self.promise);
@@ -150,6 +145,18 @@ impl Conclusion<'_> {
     }
 }
 
+/// How many requests failed since the first fault, for each reason.
+fn failed_for(observations: &[Observation], first_fault: Option<Instant>, times: Times) -> BTreeMap<&'static str, u64> {
+    let mut counts = BTreeMap::new();
+    for one in observations {
+        let Fate::Failed(reason) = one.fate else { continue };
+        if first_fault.is_none_or(|first| one.ended >= first) && !reason.is_some_and(|reason| times.excuse(reason)) {
+            *counts.entry(reason.map_or("by the client", FailReason::label)).or_default() += 1;
+        }
+    }
+    counts
+}
+
 /// The requests of whose end the client never heard.
 fn unanswered(observations: &[Observation], load: &LoadReport) -> Vec<String> {
     let Some(first) = observations.first() else { return Vec::new() };
@@ -166,4 +173,35 @@ fn unanswered(observations: &[Observation], load: &LoadReport) -> Vec<String> {
 fn of_each(load: &LoadReport, count: impl Fn(&ModelReport) -> u64) -> Vec<String> {
     let any = load.models.iter().filter(|model| count(model) > 0);
     any.map(|model| format!("{} {}", model.name, count(model))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn what_failed_before_anything_happened_does_not_count_nor_what_a_busy_machine_causes_where_times_are_not_judged() {
+        let first = Instant::now();
+        let failed = |after_ms, reason| Observation {
+            model: 0,
+            sent: first,
+            ended: first + Duration::from_millis(after_ms),
+            fate: Fate::Failed(reason),
+        };
+        let struck = first + Duration::from_millis(10);
+        let all = [
+            failed(9, Some(FailReason::ModelNotReady)),
+            failed(10, Some(FailReason::ModelNotReady)),
+            failed(11, Some(FailReason::NoAnswer)),
+            failed(12, None),
+            Observation { fate: Fate::InTime, ..failed(13, None) },
+        ];
+        let judged = failed_for(&all, Some(struck), Times::Judged);
+        assert_eq!(judged, [("by the client", 1), ("model_not_ready", 1), ("no_answer", 1)].into());
+        let reported = failed_for(&all, Some(struck), Times::Reported);
+        assert_eq!(reported, [("by the client", 1), ("model_not_ready", 1)].into());
+        assert_eq!(failed_for(&all, None, Times::Judged).values().sum::<u64>(), 4, "no fault was installed");
+    }
 }

@@ -83,6 +83,10 @@ pub(crate) struct Cluster {
     pub(crate) ledger: Rc<RefCell<Ledger>>,
     /// Requests that a frontend took back from leaders, and the number of the last one that it had asked by then.
     pub(crate) withdrawn: Rc<RefCell<BTreeMap<RequestId, u64>>>,
+    /// Requests that policies of sub-clusters have planned, by policy.
+    pub(crate) planned: Rc<RefCell<BTreeMap<String, u64>>>,
+    /// What such policies have done wrong, that which stands for those at fault aside.
+    pub(crate) faults: Rc<RefCell<Vec<String>>>,
     /// Whether the admins go on asking.
     pub(crate) asking: Rc<RefCell<bool>>,
     /// Whether the frontend has requests for a pipeline.
@@ -110,6 +114,8 @@ impl Cluster {
             hung: Rc::default(),
             ledger: Rc::default(),
             withdrawn: Rc::default(),
+            planned: Rc::default(),
+            faults: Rc::default(),
             asking: Rc::new(RefCell::new(true)),
             pipelines: Rc::default(),
             peace: Rc::default(),

@@ -11,11 +11,12 @@ use symphony_types::NodeId;
 use turmoil::Sim;
 
 use crate::cluster::{Cluster, HOSTS, MEMBERS, VOTERS};
+use crate::dispatch::faulty_policy::FAULTY;
 use crate::hosted_replicas::GroupMembership;
 use crate::operator::Job;
 
-/// What the operator has decide for a sub-cluster, one or the other; each lead under the last one ends by its fault.
-const POLICIES: [&str; 4] = ["nexus", "auto", "clockwork", "shepherd"];
+/// What the operator has decide for a sub-cluster, one or the other.
+const POLICIES: [&str; 6] = ["nexus", "auto", "clockwork", "shepherd", "kairos", FAULTY];
 
 /// Shortest and longest time between two troubles.
 const BETWEEN_MS: std::ops::Range<u64> = 20..900;

@@ -40,6 +40,9 @@ impl Judge {
         if let Some(broken) = Invariant::ALL.into_iter().find(|&i| symphony_telemetry::violations(i) > 0) {
             return Err(format!("{}: counted by a process itself: {}", broken.id(), broken.sentence()));
         }
+        if let Some(fault) = cluster.faults.borrow().first() {
+            return Err(fault.clone());
+        }
         for plan in cluster.obeyed.borrow_mut().drain(..) {
             self.plan(plan)?;
         }

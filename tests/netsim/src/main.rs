@@ -16,6 +16,7 @@ mod links;
 mod member;
 mod operator;
 mod plant;
+mod policies_in_turn;
 mod replica;
 mod rolled_back;
 mod run;

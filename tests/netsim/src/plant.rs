@@ -40,6 +40,10 @@ pub(crate) enum Plant {
     WithdrawsForgotten,
     /// Frontends tell no leader what they withdraw.
     CancelsUnsent,
+    /// Policies of sub-clusters order plans that overlap.
+    PlansOverlap,
+    /// Leads do not report that they end by a fault of their policy.
+    PolicyFaultsUnreported,
 }
 
 impl Plant {
@@ -55,7 +59,9 @@ impl Plant {
             | Self::StaleTokens
             | Self::HangsUnreported
             | Self::WithdrawsForgotten
-            | Self::CancelsUnsent => {}
+            | Self::CancelsUnsent
+            | Self::PlansOverlap
+            | Self::PolicyFaultsUnreported => {}
             Self::SilentForever => plant(Bug::SilentForever),
             Self::VotesNotSynced => plant(Bug::VotesNotSynced),
             Self::NoQuorumGate => plant(Bug::NoQuorumGate),

@@ -103,13 +103,14 @@ fn simulate(seed: u64, trouble: Duration, simulation: &mut Simulation) -> Result
         return Err("I8: no operator was answered after everything healed".to_owned());
     }
     let ledger = *cluster.ledger.borrow();
+    let planned: u64 = cluster.planned.borrow().values().sum();
     if ledger.dropped_in_peace > 0 {
         return Err(format!("I8: requests were not answered after everything healed: {ledger:?}"));
     }
     let judge = &simulation.judge;
     Ok(format!(
         "{} s, {} troubles, {} leaders, {} leads, {} entries, {} unsynced writes lost, {answered} of {calls} calls and {} of \
-         {} requests answered, {} again, served {} ms after healing",
+         {} requests answered, {} again, {planned} planned by policies of sub-clusters, served {} ms after healing",
         simulation.sim.elapsed().as_secs(),
         faults.count(),
         judge.leaders(),

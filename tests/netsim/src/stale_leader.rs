@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use symphony_protocol::view::SubclusterView;
 use symphony_types::{NodeId, SubclusterId, Token};
 
 use crate::cluster::{Cluster, HOSTS};
@@ -51,10 +52,15 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
 
 /// The leader of the sub-cluster, by the most recent view.
 pub(crate) fn newest(cluster: &Cluster) -> Option<(SubclusterId, NodeId, Token)> {
+    let (id, subcluster) = subcluster(cluster)?;
+    Some((id, subcluster.leader?.0, subcluster.token))
+}
+
+/// The sub-cluster, by the most recent view.
+pub(crate) fn subcluster(cluster: &Cluster) -> Option<(SubclusterId, SubclusterView)> {
     let observed = cluster.observed.borrow();
     let views = observed.values().map(|replica| replica.views.borrow().clone());
     let view = views.max_by_key(|view| view.applied_index)?;
     let backend = view.backends.values().find(|backend| backend.name == BACKEND)?;
-    let subcluster = view.subclusters.get(&backend.subcluster)?;
-    Some((backend.subcluster, subcluster.leader?.0, subcluster.token))
+    Some((backend.subcluster, view.subclusters.get(&backend.subcluster)?.clone()))
 }

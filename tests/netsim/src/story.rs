@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use crate::plant::Plants;
 use crate::simulation::Simulation;
 use crate::{
-    cut_founding, deaf_leader, dripping_leader, hung_lead, lagging_survivor, rolled_back, stale_leader, wiped_founders,
+    cut_founding, deaf_leader, dripping_leader, hung_lead, lagging_survivor, policies_in_turn, rolled_back,
+    stale_leader, wiped_founders,
 };
 
 /// A story.
@@ -24,6 +25,8 @@ pub(crate) enum Story {
     Stale,
     /// The lead of a sub-cluster hangs, once in calm and once where its replica hears no other.
     HungLead,
+    /// One policy after the other decides for a sub-cluster, the last one by breaking a rule.
+    PoliciesInTurn,
     /// A replica comes back over a copy of its disk from between two of its boots, while another one is down.
     RolledBack,
     /// A replica comes back so, with a copy from its last boot.
@@ -44,6 +47,7 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
         Story::Stale => (stale_leader::tell(&mut simulation), "stale-leader"),
         Story::HungLead => (hung_lead::tell(&mut simulation), "hung-lead"),
+        Story::PoliciesInTurn => (policies_in_turn::tell(&mut simulation), "policies-in-turn"),
         Story::RolledBack => (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::BetweenBoots), "rolled-back"),
         Story::RolledBackBoot => {
             (rolled_back::tell(&mut simulation, seed, rolled_back::Copy::OfTheBoot), "rolled-back-boot")

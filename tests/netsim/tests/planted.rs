@@ -113,6 +113,17 @@ fn frontends_that_tell_no_leader_what_they_withdraw() {
     found_by_seeds("cancels-unsent", "1", "P1: ");
 }
 
+#[test]
+fn policies_that_order_plans_which_overlap() {
+    found_by_seeds("plans-overlap", "1", "policy `");
+}
+
+#[test]
+fn leads_that_do_not_report_the_fault_of_their_policy() {
+    let plant = "policy-faults-unreported";
+    found(&["story", "policies-in-turn", "--seed", "1", "--plant", plant], "policy: its fault");
+}
+
 /// Over a copy from between two boots each of the first two signs is enough by itself: what others answer at its start,
 /// and what its leader says. The third, at registration, may come after it has voted.
 #[test]

@@ -46,6 +46,12 @@ fn a_lead_that_hangs_is_replaced_also_where_its_replica_hears_nobody() {
     told_by_seeds("hung-lead");
 }
 
+/// Clockwork, Nexus, Shepherd and Kairos, and one whose plans overlap.
+#[test]
+fn a_sub_cluster_loses_no_request_from_one_policy_to_the_next_nor_by_one_at_fault() {
+    told_by_seeds("policies-in-turn");
+}
+
 /// No acknowledged entry is lost where a replica comes back over a copy of its disk from between two of its boots.
 #[test]
 fn a_replica_over_an_older_copy_of_its_disk_ends_and_helps_nobody_to_forget() {

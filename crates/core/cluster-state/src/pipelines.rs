@@ -138,11 +138,8 @@ impl ClusterState {
 
     /// Whether a model can be unloaded: each stage that asks it has another one.
     pub(crate) fn check_pipelines_spare(&self, loaded_as: &str) -> Result<(), Refusal> {
-        let is_last = |stage: &DeclaredStage| {
-            let mut others = self.models.values().map(|loaded| &loaded.spec.name).filter(|name| *name != loaded_as);
-            stage.asks(loaded_as) && !others.any(|name| stage.asks(name))
-        };
-        match self.pipelines.iter().find(|(_, known)| known.declaration.stages.iter().any(is_last)) {
+        let loaded = self.models.values().map(|loaded| loaded.spec.name.as_str());
+        match self.pipelines.iter().find(|(_, known)| known.declaration.needs(loaded_as, loaded.clone())) {
             Some((pipeline, _)) => {
                 Err(Refusal::UsedByPipeline { model: loaded_as.to_owned(), pipeline: pipeline.clone() })
             }

@@ -199,9 +199,16 @@ impl ControlClient {
     /// # Errors
     /// As [`ControlClient::call`].
     pub async fn get(&self, linearizable: bool, within: Duration) -> Result<View, ControlError> {
-        let view =
-            self.call(within, |mut client| async move { client.get(pb::GetRequest { linearizable }).await }).await?;
-        Ok(View::try_from(view)?)
+        self.get_for(linearizable, within, CONTROL_CALL_TIMEOUT.min(within)).await
+    }
+
+    /// The same where each replica has `each` for it.
+    ///
+    /// # Errors
+    /// As [`ControlClient::call`].
+    pub async fn get_for(&self, linearizable: bool, within: Duration, each: Duration) -> Result<View, ControlError> {
+        let get = |mut client: Grpc<Channel>| async move { client.get(pb::GetRequest { linearizable }).await };
+        Ok(View::try_from(self.call_for(within, each, get).await?)?)
     }
 
     /// Watches every replica and keeps the newest view, so that the death of any one replica has no effect. Ends when

@@ -149,7 +149,7 @@ async fn poll(cluster: ClusterAccess, results: Arc<Mutex<PollResults>>, every: D
         ticks.tick().await;
         let asked = Instant::now();
         // A linearizable read: a cluster without a quorum does not answer.
-        match cluster.control.get(true, within).await {
+        match cluster.control.get_for(true, within, cluster.each_within(within)).await {
             Ok(view) if view.cluster == cluster.name => {
                 results.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, asked);
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use symphony_consensus::GroupConfig;
-use symphony_transport::ControlClient;
+use symphony_transport::{CONTROL_CALL_TIMEOUT, ControlClient};
 
 use crate::rebalance::BalanceSettings;
 
@@ -43,4 +43,33 @@ pub struct ClusterAccess {
     pub addrs: Vec<String>,
     /// A client of its control port, with the federation's certificate.
     pub control: ControlClient,
+}
+
+impl ClusterAccess {
+    /// How long one replica may take of a call for which there is this much time.
+    pub(crate) fn each_within(&self, within: Duration) -> Duration {
+        each_within(self.addrs.len(), within)
+    }
+}
+
+/// As long as a cluster has a quorum, fewer than half of its replicas hang, and they leave time for one more.
+fn each_within(replicas: usize, within: Duration) -> Duration {
+    CONTROL_CALL_TIMEOUT.min(within / replicas.div_ceil(2).max(1) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replicas_that_hang_leave_time_for_one_of_a_quorum() {
+        // Of a poll where a silent cluster counts as lost after 3 s, of a request to a cluster, and of a slow poll.
+        for within in [Duration::from_millis(1500), Duration::from_secs(2), Duration::from_secs(5)] {
+            assert_eq!(each_within(1, within), CONTROL_CALL_TIMEOUT.min(within), "nobody else can answer");
+            for replicas in 1..=7_usize {
+                let hang = (replicas - 1) as u32 / 2;
+                assert!(each_within(replicas, within) * hang < within, "{hang} of {replicas} hang, within {within:?}");
+            }
+        }
+    }
 }

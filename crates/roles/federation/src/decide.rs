@@ -39,6 +39,19 @@ pub(crate) struct ClusterCall {
     pub(crate) what: ModelCommand,
 }
 
+/// What calls to a cluster are for: its name, the model, and the index of the event that they follow from.
+pub(crate) type Purpose = (String, String, u64);
+
+impl ClusterCall {
+    pub(crate) fn purpose(&self) -> Purpose {
+        let (model, since) = match &self.what {
+            ModelCommand::Load { spec, since } => (&spec.name, *since),
+            ModelCommand::Unload { model, since } => (model, *since),
+        };
+        (self.cluster.clone(), model.clone(), since)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ModelCommand {
     /// Serve this model, in the sub-cluster that the specification names.
@@ -59,6 +72,8 @@ pub(crate) struct Seen<'a> {
     pub(crate) leads: Duration,
     /// How long this leader has known of the model's event at that index.
     pub(crate) age: &'a dyn Fn(&str, u64) -> Duration,
+    /// How many calls of this leader a cluster has refused, by their purpose.
+    pub(crate) refusals: &'a BTreeMap<Purpose, u64>,
 }
 
 impl Seen<'_> {
@@ -143,20 +158,18 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
         Some(Step::Propose(Command::GiveUp { model: name.clone(), since, reason }))
     };
     let age = (seen.age)(name, since);
-    let viewed = seen.view(state, &moving.to);
-    let copy = viewed.map(|(view, ago)| (copy_in(view, &model.spec), view, ago));
-    if age >= LOADS_WITHIN {
-        let why = match &copy {
-            Some((Copy::NoGpu(why), ..)) => format!(": {why}"),
-            _ => String::new(),
-        };
-        return give_up(format!("{} has not loaded it within {} s{why}", moving.to, LOADS_WITHIN.as_secs()));
-    }
-    let (copy, view, ago) = copy?;
-    match copy {
+    let is_late = age >= LOADS_WITHIN;
+    let too_late =
+        |why: &str| give_up(format!("{} has not loaded it within {} s{why}", moving.to, LOADS_WITHIN.as_secs()));
+    // Without a view the target is about to be polled or to count as lost, which ends the move.
+    let (view, ago) = seen.view(state, &moving.to)?;
+    match copy_in(view, &model.spec) {
         // Seen before the move began: possibly an earlier copy that is gone by now.
         Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
+        // However late: a leader that was paused, or had no quorum, could not say so before.
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
+        Copy::NoGpu(why) if is_late => too_late(&format!(": {why}")),
+        Copy::Loading | Copy::None if is_late => too_late(""),
         Copy::Loading | Copy::NoGpu(_) => None,
         Copy::Failed(reason) => give_up(format!("{} cannot load it: {reason}", moving.to)),
         Copy::Foreign => give_up(format!("{} has another model of that name", moving.to)),
@@ -196,15 +209,24 @@ fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &s
             let command = Command::CopyGone { model: name.clone(), cluster: cluster.to_owned(), since };
             calls_had_ended(age, ago).then_some(Step::Propose(command))
         }
+        // Its cluster would refuse. The copy goes once no pipeline needs it.
+        _ if view.pipelines_need(name) => None,
         Copy::Ready(_) | Copy::Loading | Copy::Failed(_) | Copy::NoGpu(_) if age >= serves_on => {
             let what = ModelCommand::Unload { model: name.clone(), since };
-            Some(Step::Ask(ClusterCall { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what }))
+            let mut call = ClusterCall { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what };
+            // A pipeline that came after the view was made may have had it refused, and a cluster answers an id as it
+            // did before. So there is another id after each refusal, and only then: whichever earlier call is still
+            // under way takes no copy away that has come back meanwhile.
+            if let Some(refusals) = seen.refusals.get(&call.purpose()) {
+                call.id = derived(model, since, &format!("unload after {refusals} refusals"));
+            }
+            Some(Step::Ask(call))
         }
         _ => None,
     }
 }
 
-/// The id of a request to a cluster: the same for every leader, and different for every move.
+/// The id of a request to a cluster: the same for every leader, and different for every move and `what`.
 fn derived(model: &Model, since: u64, what: &str) -> OperationId {
     let half = |salt: u8| {
         let start = Fnv1a::default().over(&[salt]).over(&model.operation.get().to_le_bytes());
@@ -229,10 +251,14 @@ mod tests {
     const LATE: Duration = Duration::from_secs(4);
 
     fn all(scene: &Scene, age: Duration) -> Vec<Step> {
+        all_after(scene, age, &BTreeMap::new())
+    }
+
+    fn all_after(scene: &Scene, age: Duration, refusals: &BTreeMap<Purpose, u64>) -> Vec<Step> {
         let configured = scene.polls.keys().map(|name| (name.clone(), vec![format!("{name}:7001")])).collect();
         let (polls, unreachable) = (&scene.polls, LATE);
-        let holders = &scene.holders;
-        let seen = Seen { configured: &configured, holders, polls, unreachable, leads: age, age: &|_, _| age };
+        let (holders, leads) = (&scene.holders, age);
+        let seen = Seen { configured: &configured, holders, polls, unreachable, leads, age: &|_, _| age, refusals };
         steps(&scene.state, &seen)
     }
 
@@ -292,12 +318,17 @@ mod tests {
         let says_so =
             |step: &Step| matches!(step, Step::Propose(Command::GiveUp { reason, .. }) if reason.ends_with(why));
         assert!(late.iter().any(says_so), "{late:?}");
+        let view = scene.polls.get_mut("b").unwrap().view.take();
+        assert_eq!(all(&scene, LOADS_WITHIN), [], "a leader that was paused has to poll b first");
+        scene.polls.get_mut("b").unwrap().view = view;
         scene.backends_up("b", true);
         scene.copy("m", "b", Some(Ok(())));
         scene.silent("b", LATE / 2);
         assert_eq!(all(&scene, LATE / 4), [], "that was before the move");
         scene.silent("b", Duration::ZERO);
-        assert_eq!(all(&scene, LATE), [Step::Propose(Command::Loaded { model: "m".into(), since })]);
+        let loaded = [Step::Propose(Command::Loaded { model: "m".into(), since })];
+        assert_eq!(all(&scene, LATE), loaded);
+        assert_eq!(all(&scene, LOADS_WITHIN), loaded, "a leader without a quorum could not say so before");
         scene.done(&Command::Loaded { model: "m".into(), since });
 
         assert_eq!(all(&scene, SERVES_ON), [], "the old home serves what came before");
@@ -312,6 +343,30 @@ mod tests {
         assert!(
             matches!(&all(&scene, CALLS_END_WITHIN)[..], [Step::Propose(Command::CopyGone { cluster, .. })] if cluster == "a")
         );
+    }
+
+    #[test]
+    fn a_copy_that_a_pipeline_needs_stays_and_what_was_refused_is_asked_under_another_id() {
+        let mut scene = Scene::new(&["a", "b"]);
+        scene.load("m", 0);
+        scene.settle("m", "a");
+        scene.load_pipeline("m", "a");
+        let since = scene.begin("m", "b", Cause::Operator);
+        scene.copy("m", "b", Some(Ok(())));
+        scene.done(&Command::Loaded { model: "m".into(), since });
+        assert_eq!(all(&scene, LATE), [], "a has a pipeline that needs it");
+        scene.unload_pipeline("a");
+        let unload = |refusals: &BTreeMap<Purpose, u64>| {
+            let [Step::Ask(call)] = &all_after(&scene, LATE, refusals)[..] else { panic!("nobody needs it any more") };
+            call.clone()
+        };
+        let first = unload(&BTreeMap::new());
+        assert!(first.cluster == "a" && matches!(first.what, ModelCommand::Unload { .. }), "{first:?}");
+        let refused = |times| unload(&[(first.purpose(), times)].into());
+        let (second, third) = (refused(1), refused(2));
+        assert!(first.id != second.id && first.id != third.id && second.id != third.id);
+        assert_eq!(refused(1), second, "another leader that was refused asks under the same id");
+        assert_eq!(unload(&[(("b".to_owned(), "m".to_owned(), 1), 1)].into()), first, "that was another call");
     }
 
     #[test]

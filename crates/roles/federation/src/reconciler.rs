@@ -14,10 +14,11 @@ use symphony_types::{NodeId, Time};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
 
 use crate::cluster_poller::{ClusterPoller, Poll, views};
 use crate::config::{ClusterAccess, FederationConfig};
-use crate::decide::{ClusterCall, ModelCommand, Seen, Step, steps, without_home};
+use crate::decide::{ClusterCall, ModelCommand, Purpose, Seen, Step, steps, without_home};
 use crate::frontends::Frontends;
 use crate::metrics::Metrics;
 use crate::places::{Division, Placed, Stop, balance, place};
@@ -180,9 +181,6 @@ pub(crate) async fn run(
     }
 }
 
-/// A call to a cluster, by its purpose.
-type Call = (String, String, u64);
-
 struct Reconciler {
     context: LeaderContext,
     leads_since: Instant,
@@ -190,7 +188,10 @@ struct Reconciler {
     clusters: BTreeMap<String, ClusterAccess>,
     /// Since when this leader has known of a model's event at an index.
     known_since: BTreeMap<(String, u64), Instant>,
-    calls: Arc<Mutex<BTreeSet<Call>>>,
+    /// What calls in progress are for.
+    calls: Arc<Mutex<BTreeSet<Purpose>>>,
+    /// How many calls clusters have refused, for as long as there is what they are for.
+    refusals: Arc<Mutex<BTreeMap<Purpose, u64>>>,
     searched: Option<(Instant, Vec<String>, u64)>,
     /// Models tried without success in this round, while others still wait for their turn.
     tried: BTreeSet<String>,
@@ -210,6 +211,7 @@ impl Reconciler {
             clusters: clusters.iter().map(|cluster| (cluster.name.clone(), cluster.clone())).collect(),
             known_since: BTreeMap::new(),
             calls: Arc::default(),
+            refusals: Arc::default(),
             searched: None,
             tried: BTreeSet::new(),
             balance_checked_at: None,
@@ -243,8 +245,9 @@ impl Reconciler {
             let unreachable = self.context.unreachable;
             let leads = now.saturating_duration_since(self.leads_since);
             let holders = self.context.group.holders().into_iter().map(NodeId::get).collect();
-            let (configured, holders, polls) = (&self.configured, &holders, &polls);
-            steps(&state, &Seen { configured, holders, polls, unreachable, leads, age: &age })
+            let refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let (configured, holders, polls, refusals) = (&self.configured, &holders, &polls, &refusals);
+            steps(&state, &Seen { configured, holders, polls, unreachable, leads, age: &age, refusals })
         };
         for step in steps {
             match step {
@@ -269,6 +272,8 @@ impl Reconciler {
         });
         let current: BTreeSet<_> = indexes.collect();
         self.known_since.retain(|known, _| current.contains(known));
+        let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+        refusals.retain(|(_, model, since), _| current.contains(&(model.clone(), *since)));
         for known in current {
             self.known_since.entry(known).or_insert(now);
         }
@@ -295,23 +300,24 @@ impl Reconciler {
     /// Calls a cluster; at most one call per purpose at a time.
     fn call_cluster(&self, asked: ClusterCall) {
         let Some(cluster) = self.clusters.get(&asked.cluster).cloned() else { return };
-        let call = match &asked.what {
-            ModelCommand::Load { spec, since } => (asked.cluster.clone(), spec.name.clone(), *since),
-            ModelCommand::Unload { model, since } => (asked.cluster.clone(), model.clone(), *since),
-        };
+        let purpose = asked.purpose();
         {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-            if calls.len() >= CALLS_MAX || !calls.insert(call.clone()) {
+            if calls.len() >= CALLS_MAX || !calls.insert(purpose.clone()) {
                 return;
             }
         }
-        let (context, calls) = (self.context.clone(), Arc::clone(&self.calls));
+        let (context, calls, refusals) = (self.context.clone(), Arc::clone(&self.calls), Arc::clone(&self.refusals));
         context.metrics.cluster_calls.inc();
         tokio::spawn(async move {
-            if !carry_out(&context, &cluster, asked).await {
+            if let Err(error) = carry_out(&context, &cluster, asked).await {
+                if is_remembered(&error) {
+                    let mut refusals = refusals.lock().unwrap_or_else(PoisonError::into_inner);
+                    *refusals.entry(purpose.clone()).or_default() += 1;
+                }
                 tokio::time::sleep(ASKS_AGAIN_AFTER).await;
             }
-            calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&call);
+            calls.lock().unwrap_or_else(PoisonError::into_inner).remove(&purpose);
         });
     }
 
@@ -438,8 +444,8 @@ impl Reconciler {
     }
 }
 
-/// Calls the cluster. Returns whether the step is done.
-async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: ClusterCall) -> bool {
+/// Calls the cluster, and proposes what follows from its answer.
+async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: ClusterCall) -> Result<(), ControlError> {
     let ClusterCall { id, what, .. } = asked;
     let operation_id = id.to_string();
     match what {
@@ -448,43 +454,46 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Clus
                 let (spec, operation_id) = (Some(pb::ModelSpec::from(&spec)), operation_id.clone());
                 async move { client.load_model(pb::LoadModelRequest { spec, operation_id }).await }
             };
-            match cluster.control.call(CALL_WITHIN, call).await {
-                Ok(_) => true,
+            let loaded = cluster.control.call_for(CALL_WITHIN, cluster.each_within(CALL_WITHIN), call).await;
+            match &loaded {
+                Ok(_) => {}
                 // Only another plan helps: the cluster will refuse the same request again.
                 Err(ControlError::Refused(status)) => {
                     let reason = crate::decide::cut(format!("{} refuses it: {}", cluster.name, status.message()));
                     context.propose(Command::GiveUp { model: spec.name, since, reason }).await;
-                    false
                 }
-                Err(error) => {
-                    tracing::debug!(cluster = cluster.name, model = spec.name, %error, "not loaded");
-                    false
-                }
+                Err(error) => tracing::debug!(cluster = cluster.name, model = spec.name, %error, "not loaded"),
             }
+            loaded.map(|_| ())
         }
         ModelCommand::Unload { model, since } => {
             let call = |mut client: pb::control_client::ControlClient<_>| {
                 let request = pb::UnloadModelRequest { name: model.clone(), operation_id: operation_id.clone() };
                 async move { client.unload_model(request).await }
             };
-            match cluster.control.call(CALL_WITHIN, call).await {
+            let unloaded = cluster.control.call_for(CALL_WITHIN, cluster.each_within(CALL_WITHIN), call).await;
+            match &unloaded {
                 Ok(_) => {
                     let cluster = cluster.name.clone();
                     context.propose(Command::CopyGone { model, cluster, since }).await;
-                    true
                 }
-                Err(error) => {
-                    tracing::debug!(cluster = cluster.name, model, %error, "not unloaded");
-                    false
-                }
+                Err(error) => tracing::debug!(cluster = cluster.name, model, %error, "not unloaded"),
             }
+            unloaded.map(|_| ())
         }
     }
+}
+
+/// Whether the cluster's state refused the call: it gives the same answer to that id from now on.
+fn is_remembered(error: &ControlError) -> bool {
+    let ControlError::Refused(status) = error else { return false };
+    matches!(status.code(), Code::FailedPrecondition | Code::NotFound)
 }
 
 #[cfg(test)]
 mod tests {
     use symphony_federation_state::{Refusal, Reply};
+    use tonic::Status;
 
     use super::*;
     use crate::scene::Scene;
@@ -511,5 +520,14 @@ mod tests {
         assert_eq!(begun_and_refused(asked, &refused, &scene.state), (0, 2));
         let unknown = Err(CallError::NotAgreed("no quorum".into()));
         assert_eq!(begun_and_refused(asked, &unknown, &scene.state), (0, 0));
+    }
+
+    #[test]
+    fn what_a_clusters_state_refuses_counts_and_what_does_not_reach_it_does_not() {
+        let refused = |code| is_remembered(&ControlError::Refused(Status::new(code, "no")));
+        assert!(refused(Code::FailedPrecondition), "a pipeline needs the model");
+        assert!(refused(Code::NotFound), "it is not there");
+        assert!(!refused(Code::PermissionDenied) && !refused(Code::ResourceExhausted));
+        assert!(!is_remembered(&ControlError::NoAddress));
     }
 }

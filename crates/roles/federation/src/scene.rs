@@ -7,7 +7,8 @@ use std::time::Duration;
 use symphony_federation_state::{Action, Cause, Command, FederationState, HomeMove, Operation};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{
-    BackendView, GpuView, HolderView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, SubclusterView, View,
+    BackendView, GpuView, HolderView, KindProfile, ModelSource, ModelSpec, ModelView, NodeView, PipelineView,
+    SubclusterView, View,
 };
 use symphony_types::{
     BackendId, BootId, GpuId, LatencyProfile, ModelId, Nanos, NodeId, OperationId, RequestValue, Signature,
@@ -199,6 +200,25 @@ impl Scene {
     pub(crate) fn is_ready(&self, model: &str, cluster: &str) -> bool {
         let (view, known) = (self.polls[cluster].view.as_ref(), self.state.models().get(model));
         view.zip(known).is_some_and(|(view, known)| matches!(copy_in(view, &known.spec), Copy::Ready(_)))
+    }
+
+    /// The cluster has a pipeline of one stage, which asks the model.
+    pub(crate) fn load_pipeline(&mut self, model: &str, cluster: &str) {
+        let stage = pb::PipelineStage { name: model.into(), model: model.into(), ..Default::default() };
+        let spec = pb::PipelineSpec { name: "p".into(), version: 1, stages: vec![stage], ..Default::default() };
+        let named: (String, PipelineView) = pb::Pipeline { spec: Some(spec), ..Default::default() }.try_into().unwrap();
+        self.change(cluster, |view| view.pipelines.extend([named]));
+    }
+
+    /// The cluster has no pipeline any more.
+    pub(crate) fn unload_pipeline(&mut self, cluster: &str) {
+        self.change(cluster, |view| view.pipelines.clear());
+    }
+
+    /// Whether the cluster would unload the model: it has it, and no pipeline needs it.
+    pub(crate) fn would_unload(&self, model: &str, cluster: &str) -> bool {
+        let view = self.polls[cluster].view.as_ref();
+        view.is_some_and(|view| view.model_named(model).is_some() && !view.pipelines_need(model))
     }
 
     /// Asks to unload a model; refused if it is being unloaded already.

@@ -14,7 +14,7 @@ use symphony_protocol::view::View;
 use symphony_types::OperationId;
 
 use crate::cluster_poller::{Poll, views};
-use crate::decide::{ClusterCall, ModelCommand, Seen, Step, steps, without_home};
+use crate::decide::{ClusterCall, ModelCommand, Purpose, Seen, Step, steps, without_home};
 use crate::places::{Placed, Stop, place};
 use crate::problem::Known;
 use crate::scene::Scene;
@@ -48,6 +48,8 @@ struct Leader {
     /// Calls in progress, by purpose.
     calling: BTreeSet<OperationId>,
     searched: Option<(Duration, u64, Vec<String>)>,
+    /// Calls that were refused, by purpose.
+    refusals: BTreeMap<Purpose, u64>,
 }
 
 /// A cluster's own memory.
@@ -55,8 +57,10 @@ struct Leader {
 struct Site {
     /// A quorum of it answers.
     answers: bool,
-    /// Completed operations, each done once.
+    /// Operations, each done or refused once.
     done: BTreeSet<OperationId>,
+    /// Those of them that were refused.
+    refused: BTreeSet<OperationId>,
     /// Models that it is loading, and when each will be ready.
     loads: BTreeMap<String, Duration>,
 }
@@ -103,8 +107,8 @@ impl World {
     fn elect(&mut self) {
         self.terms += 1;
         let (term, since, seen) = (self.terms, self.now, BTreeMap::new());
-        let (known_since, calling) = (BTreeMap::new(), BTreeSet::new());
-        self.leader = Some(Leader { term, since, seen, known_since, calling, searched: None });
+        let (known_since, calling, refusals) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        self.leader = Some(Leader { term, since, seen, known_since, calling, searched: None, refusals });
     }
 
     fn run(&mut self, time: Duration) {
@@ -161,16 +165,21 @@ impl World {
         let arrived: Vec<Call> = arrived;
         for Call { asked, term, .. } in arrived {
             let answer = self.carry_out(&asked);
+            let site = &self.sites[&asked.cluster];
+            let refused = site.answers && site.refused.contains(&asked.id);
             let lost = self.one_in(4);
             let Some(leader) = self.leader.as_mut().filter(|leader| leader.term == term) else { continue };
             leader.calling.remove(&asked.id);
+            if refused && !lost {
+                *leader.refusals.entry(asked.purpose()).or_default() += 1;
+            }
             if let Some(command) = answer.filter(|_| !lost) {
                 self.propose(&command);
             }
         }
     }
 
-    /// The leader's proposal after the answer; none without an answer.
+    /// The leader's proposal after the answer; none without an answer, or if an unload is refused.
     fn carry_out(&mut self, asked: &ClusterCall) -> Option<Command> {
         let ClusterCall { cluster, id, what } = asked;
         let loads_for = self.up_to(LOADS_WITHIN);
@@ -190,6 +199,12 @@ impl World {
                 None
             }
             ModelCommand::Unload { model, since } => {
+                if is_new && !self.scene.would_unload(model, cluster) {
+                    site.refused.insert(*id);
+                }
+                if site.refused.contains(id) {
+                    return None;
+                }
                 if is_new {
                     // A copy that serves is never dropped, however late the call is.
                     let known = self.scene.state.models().get(model);
@@ -235,6 +250,7 @@ impl World {
             unreachable: UNREACHABLE,
             leads,
             age: &age,
+            refusals: &leader.refusals,
         };
         let due = steps(&state, &seen);
         for step in due {
@@ -303,6 +319,7 @@ impl World {
     fn destroy(&mut self, cluster: &str) {
         let models: Vec<String> = self.scene.state.models().keys().cloned().collect();
         models.iter().for_each(|model| self.scene.forget(model, cluster));
+        self.scene.unload_pipeline(cluster);
         self.sites.insert(cluster.to_owned(), Site::default());
     }
 
@@ -377,7 +394,79 @@ fn the_loss_of_the_top_level_stops_nothing_and_the_next_leader_goes_on() {
     }
 }
 
-/// Leaders die, clusters fall silent and are destroyed, models are loaded, moved and unloaded; then all faults end.
+#[test]
+fn a_cluster_that_dies_while_there_is_no_top_level_is_lost_to_the_next_leader_and_no_other_one_is() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, &["a", "b", "c"]);
+        (0..6).for_each(|model| world.scene.load(&format!("m{model}"), 10));
+        world.run_until("everything is served", HEALS_WITHIN, World::at_rest);
+        let standings = |world: &World| {
+            let clusters = world.scene.state.clusters().iter();
+            clusters.map(|(name, cluster)| (name.clone(), cluster.since)).collect::<BTreeMap<_, _>>()
+        };
+        let before = standings(&world);
+        world.leader = None;
+        world.sites.get_mut("a").unwrap().answers = false;
+        world.run(3 * UNREACHABLE);
+        let models = world.scene.state.models();
+        let in_a = |name: &str| models[name].home.as_ref().is_some_and(|home| home.cluster == "a");
+        assert!(models.keys().any(|name| in_a(name)));
+        assert!(models.keys().all(|name| in_a(name) || world.is_served(name)), "the others serve without a top level");
+        world.elect();
+        world.run(UNREACHABLE - LOOK_EVERY);
+        assert_eq!(standings(&world), before, "seed {seed}: a leader counts no silence from before it led");
+        world.run_until("what was in a is served elsewhere", HEALS_WITHIN, World::all_served);
+        assert!(!world.scene.state.is_reachable("a"));
+        // With all that it had: the next leader knows that it has to let go of it.
+        world.sites.get_mut("a").unwrap().answers = true;
+        world.run_until("it lets go of what has another home", HEALS_WITHIN, World::at_rest);
+        let after = standings(&world);
+        assert!(after["a"] > before["a"] && ["b", "c"].iter().all(|name| after[*name] == before[*name]), "{after:?}");
+    }
+}
+
+#[test]
+fn a_model_moves_away_from_a_pipeline_and_its_old_copy_goes_when_the_pipeline_does() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, &["a", "b"]);
+        world.scene.load_in("m", "a");
+        world.run_until("it is served", HEALS_WITHIN, World::at_rest);
+        world.scene.load_pipeline("m", "a");
+        world.try_move("m", "b");
+        let moved = |world: &World| world.scene.state.models()["m"].home.as_ref().is_some_and(|at| at.cluster == "b");
+        world.run_until("it has moved", HEALS_WITHIN, moved);
+        world.run(HEALS_WITHIN / 4);
+        assert!(world.all_served() && world.scene.is_ready("m", "a"), "the pipeline has the copy by which it is split");
+        assert!(world.sites["a"].refused.is_empty(), "and nobody asks in vain for it to go");
+        world.scene.unload_pipeline("a");
+        world.run_until("the old copy is gone", HEALS_WITHIN, World::at_rest);
+    }
+}
+
+#[test]
+fn a_copy_whose_unload_was_refused_goes_later_whoever_leads() {
+    for seed in 0..8 {
+        let mut world = World::new(seed, &["a", "b"]);
+        world.scene.load_in("m", "a");
+        world.run_until("it is served", HEALS_WITHIN, World::at_rest);
+        world.try_move("m", "b");
+        let lets_go = |call: &Call| matches!(call.asked.what, ModelCommand::Unload { .. });
+        world.run_until("a is called", HEALS_WITHIN, |world| world.calls.iter().any(lets_go));
+        // Just before the call arrives, and unseen by the leader.
+        world.scene.load_pipeline("m", "a");
+        world.run(2 * LOOK_EVERY + CALL_WITHIN);
+        let refused = world.sites["a"].refused.clone();
+        assert!(!refused.is_empty() && world.scene.is_ready("m", "a"));
+        world.run(HEALS_WITHIN / 4);
+        assert_eq!(world.sites["a"].refused, refused, "it is not asked again while the pipeline is there");
+        world.scene.unload_pipeline("a");
+        world.elect();
+        world.run_until("the old copy is gone", HEALS_WITHIN, World::at_rest);
+    }
+}
+
+/// Leaders die, clusters fall silent and are destroyed, models are loaded, moved and unloaded, pipelines come and go;
+/// then all faults end, and no pipeline is left.
 fn trouble(seed: u64) {
     let clusters = ["a", "b", "c"];
     let mut world = World::new(seed, &clusters);
@@ -388,7 +477,7 @@ fn trouble(seed: u64) {
         let model = format!("m{}", world.dice.next_u64() % 6);
         let known = world.scene.state.models().get(&model);
         let (movable, loaded) = (known.is_some_and(|model| model.moving.is_none()), known.is_some());
-        match world.dice.next_u64() % 8 {
+        match world.dice.next_u64() % 10 {
             0 => world.leader = None,
             1 | 2 => world.elect(),
             3 => world.sites.get_mut(cluster).unwrap().answers = false,
@@ -397,11 +486,14 @@ fn trouble(seed: u64) {
             6 if movable => world.try_move(&model, cluster),
             7 if loaded => world.scene.unload(&model),
             7 => world.scene.load(&model, 10),
+            8 if world.scene.is_ready(&model, cluster) => world.scene.load_pipeline(&model, cluster),
+            9 => world.scene.unload_pipeline(cluster),
             _ => {}
         }
         let quiet = world.up_to(2 * UNREACHABLE);
         world.run(quiet);
     }
+    clusters.iter().for_each(|cluster| world.scene.unload_pipeline(cluster));
     world.sites.values_mut().for_each(|site| site.answers = true);
     world.elect();
     world.run_until(&format!("seed {seed}: all is well"), HEALS_WITHIN, World::at_rest);

@@ -4,17 +4,19 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use symphony_backend::GpuFence;
 use symphony_net::{Expected, Incoming, Port, Role};
 use symphony_protocol::execute::{Done, Execute, FromBackend, SealedGpu, ToBackend};
 use symphony_protocol::view::View;
 use symphony_transport::{LinkSender, link_over};
-use symphony_types::{BackendId, BootId, GpuId, NodeId, RequestId, Token};
+use symphony_types::{BackendId, BootId, GpuId, Nanos, NodeId, RequestId, Token};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
 
-use super::{Obeyed, PLAN_TAKES};
+use super::Obeyed;
 use crate::cluster::{Cluster, EXEC_PORT};
 use crate::plant::Plant;
 
@@ -30,6 +32,14 @@ pub(crate) struct Registered {
     pub(crate) boot: BootId,
     pub(crate) gpu: GpuId,
     pub(crate) token: Token,
+}
+
+/// A plan that was taken.
+struct Taken {
+    plan: Execute,
+    /// When it is to start.
+    start: Instant,
+    reports: LinkSender<FromBackend>,
 }
 
 struct Gpu {
@@ -106,14 +116,15 @@ impl Gpu {
         leader: (NodeId, BootId),
         plan: Execute,
         sender: &LinkSender<FromBackend>,
-        plans: &mpsc::UnboundedSender<(Execute, LinkSender<FromBackend>)>,
+        plans: &mpsc::UnboundedSender<Taken>,
     ) -> Option<FromBackend> {
         let Execute { gpu, token, sequence, model, backend_boot, .. } = plan;
         match self.fence.accept(by, token, backend_boot, sequence) {
             Ok(()) => {
                 cluster.obeyed.borrow_mut().push(Obeyed { gpu, token, leader: Some(leader) });
                 self.running.push_back(plan.requests.iter().map(|request| request.id).collect());
-                let _ = plans.send((plan, sender.clone()));
+                let start = Instant::now() + Duration::from_nanos(plan.start_in);
+                let _ = plans.send(Taken { plan, start, reports: sender.clone() });
                 None
             }
             Err(refusal) => Some(FromBackend::Refused { gpu, sequence, token, model, refusal }),
@@ -126,12 +137,13 @@ async fn execute(
     cluster: Cluster,
     name: &'static str,
     gpu: Rc<RefCell<Gpu>>,
-    mut queue: mpsc::UnboundedReceiver<(Execute, LinkSender<FromBackend>)>,
+    mut queue: mpsc::UnboundedReceiver<Taken>,
     views: watch::Receiver<Arc<View>>,
 ) {
     let mut owners = BTreeMap::new();
-    while let Some((plan, sender)) = queue.recv().await {
-        tokio::time::sleep(PLAN_TAKES).await;
+    while let Some(Taken { plan, start, reports }) = queue.recv().await {
+        let late = Instant::now().saturating_duration_since(start);
+        sleep_until(start + late + Duration::from_nanos(plan.latency)).await;
         let finished = {
             let mut gpu = gpu.borrow_mut();
             gpu.fence.finished();
@@ -153,10 +165,10 @@ async fn execute(
             });
             let _ = results.send((request.boot, request.sequence));
         }
-        let Execute { gpu, token, sequence, model, .. } = plan;
-        let latency = u64::try_from(PLAN_TAKES.as_nanos()).unwrap_or_default();
-        let done = Done { gpu, token, sequence, model, start_late: 0, latency, free_in: 0, failed: Vec::new() };
-        let _ = sender.send(FromBackend::Done(done));
+        let Execute { gpu, token, sequence, model, latency, .. } = plan;
+        let start_late = Nanos::from(late).get();
+        let done = Done { gpu, token, sequence, model, start_late, latency, free_in: 0, failed: Vec::new() };
+        let _ = reports.send(FromBackend::Done(done));
     }
 }
 

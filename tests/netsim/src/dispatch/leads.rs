@@ -1,5 +1,6 @@
 //! What a replica leads: sub-clusters under a token, by its own view, as long as it is in contact with the control
-//! group. What it reports of hung and failed leads goes to the control plane's own `LeadReporter`.
+//! group. Where a policy is set for a sub-cluster it decides; elsewhere each free GPU gets the oldest request. What is
+//! reported of hung and failed leads goes to the control plane's own `LeadReporter`.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -7,11 +8,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use symphony_control_plane::{ControlPlane, LeadReport, PolicyFailure};
+use symphony_control_plane::{ControlPlane, LeadReport};
 use symphony_net::sockets::Listener;
 use symphony_net::{Expected, Incoming, Net, Port, Role};
-use symphony_protocol::dispatch::{ToFrontend, ToLeader};
-use symphony_protocol::execute::{Execute, FromBackend, PlannedRequest, ToBackend};
+use symphony_protocol::dispatch::{RequestHeader, ToFrontend, ToLeader};
+use symphony_protocol::execute::{Done, FromBackend, PlannedRequest, ToBackend};
 use symphony_protocol::view::View;
 use symphony_scheduler_runtime::STUCK_AFTER_LAN;
 use symphony_transport::{LinkReceiver, LinkSender, connect_link, link_over};
@@ -22,23 +23,18 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::plan_link::PlanLink;
+use super::policy_host::PolicyHost;
 use super::{DIAL_AGAIN_AFTER, PLAN_TAKES};
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
 /// How often leads are looked at.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
+/// How often a policy may be woken.
+const TICK: Duration = Duration::from_millis(1);
 /// How long a backend may take to answer the hello and the seal.
 const SEAL_WITHIN: Duration = Duration::from_millis(500);
-
-/// A GPU that is sealed and waits for a plan.
-struct Free {
-    gpu: GpuId,
-    token: Token,
-    boot: BootId,
-    sequence: u64,
-    link: LinkSender<ToBackend>,
-}
 
 /// A sub-cluster that this replica leads. Its links end with it.
 #[derive(Default)]
@@ -46,37 +42,84 @@ struct Lead {
     waiting: VecDeque<RequestId>,
     /// Requests that were given to a GPU or that a seal has named: they are not run again by this lead.
     taken: BTreeSet<RequestId>,
-    free: Vec<Free>,
+    /// GPUs that are sealed and wait for a plan.
+    free: Vec<PlanLink>,
+    /// What decides instead, if a policy does: it has what waits, and the GPUs.
+    policy: Option<PolicyHost>,
     /// It decides nothing any more.
     hung: bool,
 }
 
 impl Lead {
-    fn ask(&mut self, request: RequestId) {
-        if !self.taken.contains(&request) && !self.waiting.contains(&request) {
-            self.waiting.push_back(request);
+    fn ask(&mut self, request: RequestId, header: &RequestHeader) {
+        if !self.taken.contains(&request) {
+            match &mut self.policy {
+                Some(policy) => policy.announced(request, header),
+                None if !self.waiting.contains(&request) => self.waiting.push_back(request),
+                None => {}
+            }
         }
         self.dispatch();
     }
 
-    fn cancel(&mut self, requests: &[RequestId]) {
-        self.waiting.retain(|request| !requests.contains(request));
-    }
-
-    /// A frontend begins anew, and asks again for what it still wants.
-    fn forget(&mut self, frontend: FrontendId, boot: BootId) {
-        self.waiting.retain(|request| (request.frontend, request.boot) != (frontend, boot));
+    /// These requests are wanted no longer.
+    fn withdraw(&mut self, leaves: impl Fn(RequestId) -> bool) {
+        self.waiting.retain(|&request| !leaves(request));
+        if let Some(policy) = &mut self.policy {
+            policy.withdraw(leaves);
+        }
     }
 
     /// P1: what its frontend withdrew before it asked for another one waits no more, as links keep the order.
     fn check_withdrawn(&self, asked: RequestId, withdrawn: &BTreeMap<RequestId, u64>) {
-        let left = self.waiting.iter().copied().find(|request| {
+        let is_left = |request: &RequestId| {
             (request.frontend, request.boot) == (asked.frontend, asked.boot)
                 && withdrawn.get(request).is_some_and(|&last| last < asked.sequence)
-        });
+        };
+        let left = match &self.policy {
+            Some(policy) => policy.waiting().find(is_left),
+            None => self.waiting.iter().copied().find(is_left),
+        };
         if let Some(request) = left {
             let detail = format!("{request} waits with a leader although it was withdrawn before {asked} was asked");
             symphony_telemetry::violated(Invariant::P1, detail);
+        }
+    }
+
+    /// A GPU is sealed; `ran` are requests that it has run or runs.
+    fn sealed(&mut self, gpu: PlanLink, ran: BTreeSet<RequestId>) {
+        match &mut self.policy {
+            Some(policy) => policy.sealed(gpu, &ran),
+            None => {
+                self.waiting.retain(|request| !ran.contains(request));
+                self.free.retain(|free| free.gpu != gpu.gpu);
+                self.free.push(gpu);
+            }
+        }
+        self.taken.extend(ran);
+        self.dispatch();
+    }
+
+    /// A GPU has run a plan; `next` is how it gets another one.
+    fn done(&mut self, done: &Done, next: PlanLink) {
+        match &mut self.policy {
+            Some(policy) => policy.done(done),
+            None => self.free.push(next),
+        }
+        self.dispatch();
+    }
+
+    /// Nothing reaches this boot of a backend any more.
+    fn lost(&mut self, boot: BootId) {
+        if let Some(policy) = &mut self.policy {
+            policy.lost(boot);
+        }
+    }
+
+    fn hang(&mut self) {
+        self.hung = true;
+        if let Some(policy) = &mut self.policy {
+            policy.end();
         }
     }
 
@@ -86,13 +129,9 @@ impl Lead {
             && let Some(gpu) = self.free.pop()
         {
             let Some(id) = self.waiting.pop_front() else { return };
-            let Free { gpu, token, boot: backend_boot, sequence, link } = gpu;
-            let latency = u64::try_from(PLAN_TAKES.as_nanos()).unwrap_or_default();
             let requests = vec![PlannedRequest { id, items: 1, model: ModelId::default() }];
-            let (start_in, model) = (0, ModelId::new(0));
-            let plan = Execute { gpu, token, backend_boot, sequence, start_in, latency, model, requests };
             // A link that has ended takes its GPU with it; the request is tried on the next one.
-            match link.send(ToBackend::Execute(plan)) {
+            match gpu.send((Nanos::ZERO, PLAN_TAKES.into()), requests) {
                 Ok(()) => drop(self.taken.insert(id)),
                 Err(_) => self.waiting.push_front(id),
             }
@@ -127,17 +166,16 @@ pub(crate) async fn run(
         for (&id, subcluster) in view.subclusters.iter().filter(|_| in_contact) {
             if subcluster.leader == Some(me) && !leads.borrow().contains_key(&id) {
                 cluster.trace.note(format_args!("{name} leads {id} under {}", subcluster.token));
-                // No policy decides here; this one stands for those that fail.
-                if subcluster.policy.as_ref().is_some_and(|own| own.text == "shepherd" && own.failed.is_none()) {
-                    let (token, failure) = (subcluster.token, PolicyFailure::BrokeRule);
-                    let failed = LeadReport::PolicyFailed { subcluster: id, token, failure };
-                    let _ = plane.lead_reports().send(failed);
-                }
                 // If it hung and contact was lost since, this one runs on another thread.
                 cluster.hung.borrow_mut().remove(&(id, subcluster.token));
-                let lead = Rc::<RefCell<Lead>>::default();
+                let policy = PolicyHost::new(&cluster, (id, subcluster), plane.lead_reports());
+                let has_policy = policy.is_some();
+                let lead = Rc::new(RefCell::new(Lead { policy, ..Lead::default() }));
                 let mut links = JoinSet::new();
                 links.spawn_local(keep_links(net.clone(), me, id, views.clone(), Rc::clone(&lead)));
+                if has_policy {
+                    links.spawn_local(keep_time(Rc::clone(&lead)));
+                }
                 leads.borrow_mut().insert(id, (subcluster.token, lead, links));
             }
             let asked = subcluster.successor.filter(|next| (next.node, next.boot) == me && next.since != standby.0);
@@ -179,7 +217,7 @@ async fn watch_for_hangs(
         }
         let mut hung = Vec::new();
         for (&id, (token, lead, _)) in leads.borrow().iter().filter(|(_, (_, lead, _))| !lead.borrow().hung) {
-            lead.borrow_mut().hung = true;
+            lead.borrow_mut().hang();
             hung.push((id, *token));
         }
         cluster.trace.note(format_args!("{name} hangs with {hung:?}"));
@@ -198,6 +236,16 @@ async fn watch_for_hangs(
     }
 }
 
+/// Tells a policy of the time.
+async fn keep_time(lead: Rc<RefCell<Lead>>) {
+    loop {
+        sleep(TICK).await;
+        if let Some(policy) = &mut lead.borrow_mut().policy {
+            policy.tick();
+        }
+    }
+}
+
 /// Keeps a link to every living backend of the sub-cluster.
 async fn keep_links(
     net: Net,
@@ -210,7 +258,13 @@ async fn keep_links(
     loop {
         let view = Arc::clone(&views.borrow_and_update());
         let mine = || view.backends.iter().filter(|(_, b)| b.subcluster == subcluster && b.up);
-        links.retain(|linked, _| mine().any(|(&id, b)| (id, b.boot) == *linked));
+        links.retain(|linked, _| {
+            let stays = mine().any(|(&id, b)| (id, b.boot) == *linked);
+            if !stays {
+                lead.borrow_mut().lost(linked.1);
+            }
+            stays
+        });
         for (&id, backend) in mine() {
             links.entry((id, backend.boot)).or_insert_with(|| {
                 let mut task = JoinSet::new();
@@ -274,34 +328,35 @@ async fn converse(
         return;
     }
     for sealed in gpus.into_iter().filter(|sealed| tokens.contains(&(sealed.gpu, sealed.promised))) {
-        let mut lead = lead.borrow_mut();
-        let ran: BTreeSet<_> = finished.iter().chain(&sealed.in_flight).copied().collect();
-        lead.waiting.retain(|request| !ran.contains(request));
-        lead.taken.extend(ran);
-        lead.free.retain(|free| free.gpu != sealed.gpu);
-        let (gpu, token, link) = (sealed.gpu, sealed.promised, link.clone());
-        lead.free.push(Free { gpu, token, boot, sequence: 1, link });
-        lead.dispatch();
+        let ran = finished.iter().chain(&sealed.in_flight).copied().collect();
+        let (gpu, token, sender) = (sealed.gpu, sealed.promised, link.clone());
+        lead.borrow_mut().sealed(PlanLink { gpu, token, boot, sequence: 1, sender }, ran);
     }
     let until_it_ends = async {
         while let Ok(frame) = reports.receive().await {
-            let done = match frame.message {
-                FromBackend::Done(done) => done,
-                FromBackend::Refused { .. } => return,
+            match frame.message {
+                FromBackend::Done(done) => {
+                    let (gpu, token, sequence, sender) = (done.gpu, done.token, done.sequence + 1, link.clone());
+                    lead.borrow_mut().done(&done, PlanLink { gpu, token, boot, sequence, sender });
+                }
+                FromBackend::Refused { gpu, sequence, .. } => {
+                    if let Some(policy) = &mut lead.borrow_mut().policy {
+                        policy.refused(gpu, sequence);
+                    }
+                    return;
+                }
                 FromBackend::Welcome { .. }
                 | FromBackend::Sealed { .. }
                 | FromBackend::PayloadDelay { .. }
-                | FromBackend::Hosts { .. } => continue,
-            };
-            let (gpu, token, sequence, link) = (done.gpu, done.token, done.sequence + 1, link.clone());
-            let mut lead = lead.borrow_mut();
-            lead.free.push(Free { gpu, token, boot, sequence, link });
-            lead.dispatch();
+                | FromBackend::Hosts { .. } => {}
+            }
         }
     };
     until_it_ends.await;
+    let mut lead = lead.borrow_mut();
     // Its last sender would take a plan and lose it.
-    lead.borrow_mut().free.retain(|free| tokens.iter().all(|(gpu, _)| *gpu != free.gpu));
+    lead.free.retain(|free| tokens.iter().all(|(gpu, _)| *gpu != free.gpu));
+    lead.lost(boot);
 }
 
 /// Takes requests for what is led.
@@ -338,7 +393,8 @@ async fn serve(cluster: Cluster, listener: Listener, net: Net, leads: Leads) {
                         }
                         last.borrow_mut().insert((frontend, boot, subcluster), link);
                         let Some((_, _, lead)) = lead_of(whose) else { return };
-                        lead.borrow_mut().forget(frontend, boot);
+                        // It begins anew, and asks again for what it still wants.
+                        lead.borrow_mut().withdraw(|id| (id.frontend, id.boot) == (frontend, boot));
                     }
                     ToLeader::Announce { requests, .. } | ToLeader::Redrive { requests, .. } => {
                         let Some((frontend, boot, lead)) = lead_of(whose) else { return };
@@ -346,13 +402,14 @@ async fn serve(cluster: Cluster, listener: Listener, net: Net, leads: Leads) {
                         for header in requests {
                             let request = RequestId { frontend, boot, sequence: header.sequence };
                             lead.check_withdrawn(request, &cluster.withdrawn.borrow());
-                            lead.ask(request);
+                            lead.ask(request, &header);
                         }
                     }
                     ToLeader::Cancel { requests } => {
                         let Some((frontend, boot, lead)) = lead_of(whose) else { return };
                         let id = |(sequence, _)| RequestId { frontend, boot, sequence };
-                        lead.borrow_mut().cancel(&requests.into_iter().map(id).collect::<Vec<_>>());
+                        let gone: Vec<_> = requests.into_iter().map(id).collect();
+                        lead.borrow_mut().withdraw(|id| gone.contains(&id));
                     }
                 }
             }

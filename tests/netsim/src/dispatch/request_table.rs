@@ -8,11 +8,10 @@ use symphony_pipeline::AskId;
 use symphony_protocol::dispatch::{RequestHeader, ToLeader};
 use symphony_protocol::view::View;
 use symphony_transport::LinkSender;
-use symphony_types::{BootId, FrontendId, RequestId, SubclusterId, Token};
+use symphony_types::{BootId, FrontendId, Nanos, RequestId, SubclusterId, Token};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::DEADLINE;
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
@@ -66,18 +65,19 @@ impl RequestTable {
 
     fn unanswered(&self, subcluster: SubclusterId) -> Vec<RequestHeader> {
         let requests = self.requests.borrow();
-        requests.iter().filter(|(_, w)| w.subcluster == subcluster).map(|(&sequence, _)| header(sequence, 2)).collect()
+        let of_it = requests.iter().filter(|(_, waiting)| waiting.subcluster == subcluster);
+        of_it.map(|(&sequence, waiting)| header(sequence, waiting.until, 2)).collect()
     }
 
     /// Its number.
     pub(super) fn submit(&self, waiting: Waiting) -> u64 {
         let sequence = self.sequence.get() + 1;
         self.sequence.set(sequence);
-        let subcluster = waiting.subcluster;
+        let Waiting { subcluster, until, .. } = waiting;
         self.requests.borrow_mut().insert(sequence, waiting);
         if let Some((token, link)) = self.links.borrow().get(&subcluster) {
             // A link that has ended is replaced by one on which everything is asked again.
-            let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, 1)] });
+            let _ = link.send(ToLeader::Announce { token: *token, requests: vec![header(sequence, until, 1)] });
         }
         sequence
     }
@@ -121,7 +121,7 @@ impl RequestTable {
     }
 }
 
-fn header(sequence: u64, attempt: u32) -> RequestHeader {
-    let budget = u64::try_from(DEADLINE.as_nanos()).unwrap_or(u64::MAX);
+fn header(sequence: u64, until: Instant, attempt: u32) -> RequestHeader {
+    let budget = Nanos::from(until.saturating_duration_since(Instant::now())).get();
     RequestHeader { sequence, model: 0, items: 1, budget, attempt, weight: 1000 }
 }

@@ -4,7 +4,7 @@ use symphony_cluster_state::{Action, ClusterState, Command, Effect, PIPELINES_MA
 use symphony_pipeline::CommittedSplit;
 use symphony_types::{DataType, Finite, Level, TensorSpec};
 
-use crate::scene::{Scene, backend, chain, load, node, operate, pipeline, spec, unload};
+use crate::scene::{Scene, backend, chain, load, node, operate, operation, pipeline, spec, unload};
 
 fn scene() -> Scene {
     let mut scene = Scene::default();
@@ -87,6 +87,19 @@ fn a_pipeline_keeps_the_last_model_that_answers_a_stage_and_its_name() {
     assert!(matches!(scene.refused(&unload("m@3")), Refusal::UsedByPipeline { .. }));
     scene.done(&unload_pipeline("p"));
     scene.done(&unload("m@3"));
+}
+
+#[test]
+fn an_unload_that_was_refused_for_a_pipeline_needs_another_id_when_the_pipeline_is_gone() {
+    let mut scene = scene();
+    scene.done(&pipeline("p", 1, &["n"]));
+    let unload_as = |id| Command::Operate(operation(id, Action::UnloadModel { name: "n".into() }));
+    let used = Refusal::UsedByPipeline { model: "n".into(), pipeline: "p".into() };
+    assert_eq!(scene.refused(&unload_as(1)), used);
+    scene.done(&unload_pipeline("p"));
+    assert_eq!(scene.refused(&unload_as(1)), used, "a retry is no second try");
+    scene.done(&unload_as(2));
+    assert!(scene.state.models().values().all(|model| model.spec.name != "n"));
 }
 
 #[test]

@@ -166,6 +166,15 @@ impl PipelineDeclaration {
         self.stages.iter().position(|stage| stage.name == name)
     }
 
+    /// Whether a stage asks this model and none of the others among the loaded ones. A cluster does not unload a model
+    /// that one of its pipelines needs.
+    #[must_use]
+    pub fn needs<'a>(&self, loaded_as: &str, loaded: impl Iterator<Item = &'a str> + Clone) -> bool {
+        let others = loaded.filter(|name| *name != loaded_as);
+        let has_no_other = |stage: &DeclaredStage| !others.clone().any(|name| stage.asks(name));
+        self.stages.iter().any(|stage| stage.asks(loaded_as) && has_no_other(stage))
+    }
+
     /// Bytes of this declaration in a snapshot, accurate to 256.
     #[must_use]
     pub fn weight_bytes(&self) -> usize {

@@ -97,6 +97,15 @@ impl PipelineView {
     }
 }
 
+impl View {
+    /// Whether a pipeline needs the model that is loaded under this name: then the cluster refuses to unload it.
+    #[must_use]
+    pub fn pipelines_need(&self, loaded_as: &str) -> bool {
+        let loaded = self.models.values().map(|model| model.spec.name.as_str());
+        self.pipelines.values().any(|pipeline| pipeline.declaration.needs(loaded_as, loaded.clone()))
+    }
+}
+
 /// The models that may answer a stage.
 fn models_of<'a>(stage: &'a DeclaredStage, view: &'a View) -> impl Iterator<Item = &'a ModelView> {
     view.models.values().filter(|model| stage.asks(&model.spec.name))
@@ -353,6 +362,14 @@ pub(super) mod tests {
             rate_millirps: 1,
         };
         PipelineView { declaration, epoch: Epoch::new(6), split: Some(split) }
+    }
+
+    #[test]
+    fn a_view_shows_which_models_its_pipelines_need() {
+        let view = View { pipelines: [("p".to_owned(), pipeline())].into(), ..View::default() };
+        assert!(view.pipelines_need("detect@2") && view.pipelines_need("recognise@2"));
+        assert!(!view.pipelines_need("detect@3") && !view.pipelines_need("detect"));
+        assert!(!View::default().pipelines_need("detect@2"));
     }
 
     #[test]

@@ -235,7 +235,9 @@ async fn a_stage_is_asked_in_the_cluster_where_its_model_is_at_home() {
     other.pipelines.clear();
     other.models.remove(&ModelId::new(4));
     let at = |cluster: &str| FederatedModelView { home: Some(cluster.into()), ..FederatedModelView::default() };
-    let models = [("detect".to_owned(), at("a")), ("recognise".to_owned(), at("b"))].into();
+    // It came from the first one, which keeps its copy as long as it has the pipeline.
+    let moved = FederatedModelView { leftovers: vec!["a".into()], ..at("b") };
+    let models = [("detect".to_owned(), at("a")), ("recognise".to_owned(), moved)].into();
     let plan = FederationView { models, ..FederationView::default() };
     let frontend = frontend(vec![pipeline_view(false), other], plan);
     let [here, there] = [0, 1].map(|slot: usize| Arc::clone(&frontend.slots[slot].requests.table));
