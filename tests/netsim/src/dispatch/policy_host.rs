@@ -227,7 +227,7 @@ impl PolicyHost {
 
     /// One decision, checked. Of a step with a fault nothing is done.
     fn checked(&mut self, now: Time, input: ClusterInput, actions: &mut ClusterActions) -> Result<(), PolicyFault> {
-        self.referee.told(now, &input);
+        self.referee.observe(now, &input);
         self.policy.step(now, input, actions)?;
         let waiting = self.policy.waiting();
         self.referee.ordered(now, actions, waiting).map_err(|violation| self.policy.violated(violation))
