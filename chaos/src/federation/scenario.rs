@@ -4,7 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use symphony_config::Timing;
 
-use super::fault::{FederationFault, WhoOfTop};
+use super::fault::{FederationFault, TopTarget};
 use crate::scenario::{Load, Model, Promise, Round, check_noise};
 
 /// Names and texts. Their files begin with `federation-`, so that a name says which kind of scenario it is.
@@ -143,7 +143,7 @@ impl FederationScenario {
         for lost in scenario.fault.iter().filter(|fault| matches!(fault, FederationFault::LoseCluster(_))) {
             let ends_ms = lost.ends_ms();
             let without_top = scenario.fault.iter().any(|fault| {
-                let is_all = matches!(fault, FederationFault::Top(top) if top.who == WhoOfTop::All);
+                let is_all = matches!(fault, FederationFault::Top(top) if top.who == TopTarget::All);
                 is_all && (fault.times_ms().0..=fault.ends_ms()).contains(&ends_ms)
             });
             let never = "when no group above the clusters finds new homes; expected a later end";

@@ -413,7 +413,7 @@ fn a_cluster_that_dies_while_there_is_no_top_level_is_lost_to_the_next_leader_an
         assert!(models.keys().any(|name| in_a(name)));
         assert!(models.keys().all(|name| in_a(name) || world.is_served(name)), "the others serve without a top level");
         world.elect();
-        world.run(UNREACHABLE - LOOK_EVERY);
+        world.run(UNREACHABLE - POLL_EVERY);
         assert_eq!(standings(&world), before, "seed {seed}: a leader counts no silence from before it led");
         world.run_until("what was in a is served elsewhere", HEALS_WITHIN, World::all_served);
         assert!(!world.scene.state.is_reachable("a"));
@@ -454,7 +454,7 @@ fn a_copy_whose_unload_was_refused_goes_later_whoever_leads() {
         world.run_until("a is called", HEALS_WITHIN, |world| world.calls.iter().any(lets_go));
         // Just before the call arrives, and unseen by the leader.
         world.scene.load_pipeline("m", "a");
-        world.run(2 * LOOK_EVERY + CALL_WITHIN);
+        world.run(2 * POLL_EVERY + CALL_WITHIN);
         let refused = world.sites["a"].refused.clone();
         assert!(!refused.is_empty() && world.scene.is_ready("m", "a"));
         world.run(HEALS_WITHIN / 4);
