@@ -338,7 +338,7 @@ mod tests {
             ("I2: a leader without a quorum was obeyed for 1251 ms", |s| s.round.obeyed_ms = Some(1251.0)),
             ("I7: they do not fit", |s| s.findings = vec!["I7: they do not fit".into()]),
             ("2 requests failed (no_answer 1, payload_lost 1); promised are 1", |s| {
-                (s.ledger.accepted, s.ledger.failed) = (11, 2)
+                s.failed_for = [("no_answer", 1), ("payload_lost", 1)].into();
             }),
             ("struck down after 3001 ms", |s| s.round.down_after_ms = Some(3001.0)),
             ("struck down after never", |s| s.round.down_after_ms = None),

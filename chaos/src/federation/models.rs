@@ -206,7 +206,7 @@ mod tests {
             in_place(&plan("m", |_| {}), &clusters)
         };
         assert_eq!(judged(&there, &empty), Ok(()));
-        assert!(judged(&there, &there).unwrap_err().starts_with("F3: b holds a copy of m"));
+        assert!(judged(&there, &there).unwrap_err().starts_with("F3: b holds an unknown copy of m"));
         assert!(judged(&empty, &empty).is_err() && judged(&loading, &empty).is_err());
     }
 }
