@@ -52,9 +52,11 @@ impl ClusterAccess {
     }
 }
 
-/// As long as a cluster has a quorum, fewer than half of its replicas hang, and they leave time for one more.
+/// As many replicas as make a quorum can be asked in that time, one after the other: where half of those configured hang
+/// or fewer, another one is asked.
 fn each_within(replicas: usize, within: Duration) -> Duration {
-    CONTROL_CALL_TIMEOUT.min(within / replicas.div_ceil(2).max(1) as u32)
+    let quorum = replicas / 2 + 1;
+    CONTROL_CALL_TIMEOUT.min(within / quorum as u32)
 }
 
 #[cfg(test)]
@@ -62,13 +64,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_that_hang_leave_time_for_one_of_a_quorum() {
+    fn replicas_that_hang_leave_as_much_time_for_one_that_answers() {
         // Of a poll where a silent cluster counts as lost after 3 s, of a request to a cluster, and of a slow poll.
         for within in [Duration::from_millis(1500), Duration::from_secs(2), Duration::from_secs(5)] {
-            assert_eq!(each_within(1, within), CONTROL_CALL_TIMEOUT.min(within), "nobody else can answer");
+            assert_eq!(each_within(1, within), CONTROL_CALL_TIMEOUT.min(within), "no other one can answer");
             for replicas in 1..=7_usize {
-                let hang = (replicas - 1) as u32 / 2;
-                assert!(each_within(replicas, within) * hang < within, "{hang} of {replicas} hang, within {within:?}");
+                let (each, hang) = (each_within(replicas, within), replicas as u32 / 2);
+                assert!(each * (hang + 1) <= within, "{hang} of {replicas} hang, within {within:?}");
             }
         }
     }
