@@ -39,7 +39,7 @@ pub(crate) struct ClusterCall {
     pub(crate) what: ModelCommand,
 }
 
-/// What calls to a cluster are for: its name, the model, and the index of the event that they follow from.
+/// What calls to a cluster are for: the cluster, the model, and the index of the event that they follow from.
 pub(crate) type Purpose = (String, String, u64);
 
 impl ClusterCall {
@@ -209,14 +209,14 @@ fn leftover(state: &FederationState, seen: &Seen<'_>, model: &Model, cluster: &s
             let command = Command::CopyGone { model: name.clone(), cluster: cluster.to_owned(), since };
             calls_had_ended(age, ago).then_some(Step::Propose(command))
         }
-        // Its cluster would refuse. The copy goes once no pipeline needs it.
+        // The cluster would refuse. The copy goes once no pipeline needs it.
         _ if view.pipelines_need(name) => None,
         Copy::Ready(_) | Copy::Loading | Copy::Failed(_) | Copy::NoGpu(_) if age >= serves_on => {
             let what = ModelCommand::Unload { model: name.clone(), since };
             let mut call = ClusterCall { cluster: cluster.to_owned(), id: derived(model, since, "unload"), what };
-            // A pipeline that came after the view was made may have had it refused, and a cluster answers an id as it
-            // did before. So there is another id after each refusal, and only then: whichever earlier call is still
-            // under way takes no copy away that has come back meanwhile.
+            // It is refused if a pipeline came after the view was made, and a cluster answers an id as it did before.
+            // So there is another id after each refusal, and only then: an earlier call that is still under way was
+            // refused, or is the same operation, and takes no copy away that has come back meanwhile.
             if let Some(refusals) = seen.refusals.get(&call.purpose()) {
                 call.id = derived(model, since, &format!("unload after {refusals} refusals"));
             }
@@ -356,17 +356,20 @@ mod tests {
         scene.done(&Command::Loaded { model: "m".into(), since });
         assert_eq!(all(&scene, LATE), [], "a has a pipeline that needs it");
         scene.unload_pipeline("a");
-        let unload = |refusals: &BTreeMap<Purpose, u64>| {
-            let [Step::Ask(call)] = &all_after(&scene, LATE, refusals)[..] else { panic!("nobody needs it any more") };
+        let unload = |age, refusals: &BTreeMap<Purpose, u64>| {
+            let [Step::Ask(call)] = &all_after(&scene, age, refusals)[..] else {
+                panic!("no pipeline needs it any more")
+            };
             call.clone()
         };
-        let first = unload(&BTreeMap::new());
+        let first = unload(LATE, &BTreeMap::new());
         assert!(first.cluster == "a" && matches!(first.what, ModelCommand::Unload { .. }), "{first:?}");
-        let refused = |times| unload(&[(first.purpose(), times)].into());
-        let (second, third) = (refused(1), refused(2));
+        let refused = |age, times| unload(age, &[(first.purpose(), times)].into());
+        let (second, third) = (refused(LATE, 1), refused(LATE, 2));
         assert!(first.id != second.id && first.id != third.id && second.id != third.id);
-        assert_eq!(refused(1), second, "another leader that was refused asks under the same id");
-        assert_eq!(unload(&[(("b".to_owned(), "m".to_owned(), 1), 1)].into()), first, "that was another call");
+        assert_eq!(refused(2 * LATE, 1), second, "a leader since another time asks under the same id");
+        let other = ("b".to_owned(), "m".to_owned(), 1);
+        assert_eq!(unload(LATE, &[(other, 1)].into()), first, "that was another call");
     }
 
     #[test]

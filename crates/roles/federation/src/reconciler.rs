@@ -190,7 +190,7 @@ struct Reconciler {
     known_since: BTreeMap<(String, u64), Instant>,
     /// What calls in progress are for.
     calls: Arc<Mutex<BTreeSet<Purpose>>>,
-    /// How many calls clusters have refused, for as long as there is what they are for.
+    /// How many calls clusters have refused, by purpose, as long as that exists.
     refusals: Arc<Mutex<BTreeMap<Purpose, u64>>>,
     searched: Option<(Instant, Vec<String>, u64)>,
     /// Models tried without success in this round, while others still wait for their turn.
@@ -484,7 +484,8 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Clus
     }
 }
 
-/// Whether the cluster's state refused the call: it gives the same answer to that id from now on.
+/// Whether the cluster's state refused the call: it gives the same answer to that id from now on. No other refusal may
+/// count: leaders would come to different ids for one unload, and a late call could take away a copy that has come back.
 fn is_remembered(error: &ControlError) -> bool {
     let ControlError::Refused(status) = error else { return false };
     matches!(status.code(), Code::FailedPrecondition | Code::NotFound)

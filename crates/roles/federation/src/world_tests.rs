@@ -45,10 +45,10 @@ struct Leader {
     /// By cluster: its last view, and when it was asked for.
     seen: BTreeMap<String, (Arc<View>, Duration)>,
     known_since: BTreeMap<(String, u64), Duration>,
-    /// Calls in progress, by purpose.
-    calling: BTreeSet<OperationId>,
+    /// What calls in progress are for.
+    calling: BTreeSet<Purpose>,
     searched: Option<(Duration, u64, Vec<String>)>,
-    /// Calls that were refused, by purpose.
+    /// How many calls clusters have refused, by purpose.
     refusals: BTreeMap<Purpose, u64>,
 }
 
@@ -169,7 +169,7 @@ impl World {
             let refused = site.answers && site.refused.contains(&asked.id);
             let lost = self.one_in(4);
             let Some(leader) = self.leader.as_mut().filter(|leader| leader.term == term) else { continue };
-            leader.calling.remove(&asked.id);
+            leader.calling.remove(&asked.purpose());
             if refused && !lost {
                 *leader.refusals.entry(asked.purpose()).or_default() += 1;
             }
@@ -277,7 +277,7 @@ impl World {
     }
 
     fn call_cluster(&mut self, leader: &mut Leader, asked: ClusterCall) {
-        if !leader.calling.insert(asked.id) {
+        if !leader.calling.insert(asked.purpose()) {
             return;
         }
         let arrives = self.now + self.up_to(CALL_WITHIN);
@@ -437,7 +437,7 @@ fn a_model_moves_away_from_a_pipeline_and_its_old_copy_goes_when_the_pipeline_do
         world.run_until("it has moved", HEALS_WITHIN, moved);
         world.run(HEALS_WITHIN / 4);
         assert!(world.all_served() && world.scene.is_ready("m", "a"), "the pipeline has the copy by which it is split");
-        assert!(world.sites["a"].refused.is_empty(), "and nobody asks in vain for it to go");
+        assert!(world.sites["a"].refused.is_empty(), "and no leader asks in vain for it to go");
         world.scene.unload_pipeline("a");
         world.run_until("the old copy is gone", HEALS_WITHIN, World::at_rest);
     }
