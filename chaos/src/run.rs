@@ -74,7 +74,7 @@ pub(crate) const OF_A_BUSY_MACHINE: [FailReason; 4] =
     [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
 
 impl Times {
-    /// Whether a failure for this reason tells nothing.
+    /// Whether a failure for this reason says nothing, since a busy machine is enough for it.
     pub(crate) fn excuse(self, reason: FailReason) -> bool {
         self == Self::Reported && OF_A_BUSY_MACHINE.contains(&reason)
     }

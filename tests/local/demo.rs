@@ -59,7 +59,7 @@ fn the_demo_kills_a_leader_loses_nothing_and_reports_what_it_promises() {
     assert!(left.is_empty(), "processes {left:?} are left");
 }
 
-/// Whether the demo promised nothing but times that a machine which does other work as well did not allow.
+/// Whether the demo broke no promise but those about times: a machine that does other work may cause that.
 fn fails_for_lack_of_time(log: &str, report: &Value) -> bool {
     let Some((_, failures)) = log.lines().find_map(|line| line.split_once("the demo failed: ")) else { return false };
     let lags = report["generator"].as_array().unwrap().iter().filter_map(Value::as_str);

@@ -38,7 +38,7 @@ pub(super) struct Seen {
     pub(super) newest: Arc<FederationView>,
     /// Since when a home lacks its model, while the plan says that it is one: cluster, model.
     lacks: BTreeMap<(String, String), Instant>,
-    /// Clusters that began to count as lost, and when that was seen.
+    /// Clusters that came to count as lost, and when that was seen.
     pub(super) lost: Vec<(Instant, String)>,
     /// Views that could be compared with another replica's.
     pub(super) compared: u64,
@@ -89,11 +89,11 @@ impl Seen {
             }
         }
         if index > self.newest.applied_index {
-            let answered = |name: &String, since| {
+            // It answered, and its standing has changed since: it is lost, or was and answers again.
+            let was_lost = |name: &String, since| {
                 self.newest.clusters.get(name).is_some_and(|before| before.reachable && before.since != since)
             };
-            // Also one that answers again by now.
-            let lost = view.clusters.iter().filter(|(name, cluster)| answered(name, cluster.since));
+            let lost = view.clusters.iter().filter(|(name, cluster)| was_lost(name, cluster.since));
             let lost: Vec<_> = lost.map(|(name, _)| (Instant::now(), name.clone())).collect();
             self.lost.extend(lost);
             self.lost.truncate(LOST_MAX);

@@ -38,7 +38,7 @@ pub(super) struct Scene<'a> {
 }
 
 /// A fault that was to happen, and what is in force of it.
-struct InjectedFault {
+struct ActiveFault {
     fault: Fault,
     in_force: InForce,
 }
@@ -74,25 +74,25 @@ impl Scene<'_> {
     pub(super) async fn round(&mut self, scenario: &FederationScenario, number: u32) -> Result<RoundRun> {
         let before = self.until_settled("a settled federation before the round").await?;
         let faults = &scenario.fault;
-        let mut strikes: Vec<Option<InjectedFault>> = faults.iter().map(|_| None).collect();
+        let mut active: Vec<Option<ActiveFault>> = faults.iter().map(|_| None).collect();
         let (struck_at, mut relieved_at) = (Instant::now(), None);
         let mut round = RoundRun::new(number, struck_at);
         for (at, step) in schedule(faults) {
             tokio::time::sleep_until((struck_at + at).into()).await;
             match step {
                 Step::Begin(n) => {
-                    let strike = self.strike(&faults[n], &before, number).await?;
-                    if let InForce::Cluster { group, models, .. } = &strike.in_force {
+                    let struck = self.strike(&faults[n], &before, number).await?;
+                    if let InForce::Cluster { group, models, .. } = &struck.in_force {
                         round.lost_group = Some(*group);
                         round.struck.clone_from(models);
                         round.struck_names = vec![self.federation.clusters[*group].0.clone()];
                     }
-                    round.victims.extend(strike.fault.who.iter().cloned());
-                    strikes[n] = Some(strike);
+                    round.victims.extend(struck.fault.who.iter().cloned());
+                    active[n] = Some(struck);
                 }
                 Step::End(n) => {
-                    if let Some(strike) = &mut strikes[n] {
-                        round.named_at = self.end(strike).await?.or(round.named_at);
+                    if let Some(struck) = &mut active[n] {
+                        round.named_at = self.end(struck).await?.or(round.named_at);
                     }
                     relieved_at.get_or_insert_with(Instant::now);
                 }
@@ -100,13 +100,13 @@ impl Scene<'_> {
         }
         round.healed_at = Instant::now();
         round.relieved_at = relieved_at.unwrap_or(round.healed_at);
-        round.faults = strikes.into_iter().flatten().map(|strike| strike.fault).collect();
+        round.faults = active.into_iter().flatten().map(|struck| struck.fault).collect();
         self.heal(&mut round).await;
         tokio::time::sleep_until((struck_at + Duration::from_millis(scenario.round.watch_ms)).into()).await;
         Ok(round)
     }
 
-    async fn strike(&mut self, fault: &FederationFault, before: &FederationView, round: u32) -> Result<InjectedFault> {
+    async fn strike(&mut self, fault: &FederationFault, before: &FederationView, round: u32) -> Result<ActiveFault> {
         let (in_force, who, how);
         let (mut state, mut why) = (FaultState::Installed, None);
         match fault {
@@ -141,7 +141,7 @@ impl Scene<'_> {
                 in_force = InForce::Travel(FederationMover::start(self.federation.client.clone(), seed));
             }
         }
-        Ok(InjectedFault { fault: Fault { kind: fault.kind(), state, who, round, how, why }, in_force })
+        Ok(ActiveFault { fault: Fault { kind: fault.kind(), state, who, round, how, why }, in_force })
     }
 
     /// Which replicas a fault of the federation's group hits, and whether that is when it should.
@@ -165,19 +165,19 @@ impl Scene<'_> {
     }
 
     /// Ends a fault. When a cluster was lost, not before its models are served elsewhere, and says when that was.
-    async fn end(&mut self, strike: &mut InjectedFault) -> Result<Option<Instant>> {
+    async fn end(&mut self, active: &mut ActiveFault) -> Result<Option<Instant>> {
         let mut named_at = None;
-        match std::mem::replace(&mut strike.in_force, InForce::Nothing) {
+        match std::mem::replace(&mut active.in_force, InForce::Nothing) {
             InForce::Nothing => {}
             InForce::Top(victims, how) => {
                 victims.iter().try_for_each(|own| self.federation.relieve(*own, how))?;
             }
             InForce::Travel(mover) => {
                 let agreed = mover.agreed();
-                strike.fault.how = Some(format!("{agreed} moves"));
+                active.fault.how = Some(format!("{agreed} moves"));
                 if agreed == 0 {
-                    strike.fault.state = FaultState::Indeterminate;
-                    strike.fault.why = Some("no move was agreed on".into());
+                    active.fault.state = FaultState::Indeterminate;
+                    active.fault.why = Some("no move was agreed on".into());
                 }
             }
             InForce::Cluster { group, how, processes, models, struck_at } => {

@@ -206,7 +206,7 @@ fn lost_without_a_fault(lost: &[(Instant, String)], rounds: &[RoundRun], watch: 
 }
 
 /// Requests fail in a cluster that is lost, and nowhere else, and each for a reason of the closed set. Where times are
-/// not judged, failures that a busy machine causes are not, either; those that a move would cause always are.
+/// not judged, failures for which a busy machine is enough are not, either.
 fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &[String], times: Times) -> Vec<String> {
     let lost = |one: &Observation| {
         rounds.iter().any(|round| {
