@@ -85,7 +85,8 @@ pub(crate) struct Cluster {
     pub(crate) withdrawn: Rc<RefCell<BTreeMap<RequestId, u64>>>,
     /// Requests that policies of sub-clusters have planned, by policy.
     pub(crate) planned: Rc<RefCell<BTreeMap<String, u64>>>,
-    /// What such policies have done wrong, that which stands for those at fault aside.
+    /// Faults of such policies, but for the one that is set to break a rule
+    /// ([`FAULTY`](crate::dispatch::faulty_policy::FAULTY)).
     pub(crate) faults: Rc<RefCell<Vec<String>>>,
     /// Whether the admins go on asking.
     pub(crate) asking: Rc<RefCell<bool>>,

@@ -15,7 +15,7 @@ use crate::dispatch::faulty_policy::FAULTY;
 use crate::hosted_replicas::GroupMembership;
 use crate::operator::Job;
 
-/// What the operator has decide for a sub-cluster, one or the other.
+/// The policies that the operator sets for a sub-cluster, one or the other.
 const POLICIES: [&str; 6] = ["nexus", "auto", "clockwork", "shepherd", "kairos", FAULTY];
 
 /// Shortest and longest time between two troubles.

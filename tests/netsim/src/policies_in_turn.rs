@@ -1,5 +1,5 @@
-//! The operator has one policy after the other decide for a sub-cluster, while requests come and nothing else happens.
-//! Each of them serves, a hand-over loses nothing, and one that breaks a rule ends its lead, not the process.
+//! The operator sets one policy after the other for a sub-cluster, while requests come and nothing else happens. Each
+//! serves, a hand-over loses no request, and one that breaks a rule ends its lead, not the process.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SOUND: [&str; 4] = ["clockwork", "nexus", "shepherd", "kairos"];
 const SETTLES_WITHIN: Duration = Duration::from_millis(500);
 /// A command is agreed on within this time, and so is a fault.
 const AGREED_WITHIN: Duration = Duration::from_secs(10);
-/// How long each policy decides: about a dozen requests come.
+/// How long each policy decides: about a dozen requests come in that time.
 const DECIDES_FOR: Duration = Duration::from_millis(500);
 /// Then each request has been answered, or its deadline has passed.
 const WAITED_FOR: Duration = Duration::from_millis(2_200);
@@ -49,7 +49,7 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
     Ok(format!("{} of {} requests answered, {planned} planned by policies", ledger.answered, ledger.asked))
 }
 
-/// Has the operator set it; from then on it decides.
+/// Has the operator set the policy, and waits until it decides.
 fn set(simulation: &mut Simulation, policy: &'static str) -> Result<(), String> {
     simulation.cluster.jobs.borrow_mut().push_back(Job::Policy { subcluster: "s-b1", policy });
     let missing = format!("`{policy}` does not decide");

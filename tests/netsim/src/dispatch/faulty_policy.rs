@@ -1,14 +1,15 @@
-//! A policy that breaks a rule: what the hosts of policies are there to find.
+//! A policy that breaks a rule, which its host has to find.
 
 use std::sync::Arc;
 
 use symphony_scheduler::{ClusterActions, ClusterInput, ClusterModel, ClusterPolicy, Request};
 use symphony_types::{GpuClass, GpuId, Time};
 
-/// The name that stands for policies at fault: where it is set, [`Overlapping`] decides.
+/// Where the operator sets the policy of this name, [`Overlapping`] decides: it stands for every policy that breaks a
+/// rule.
 pub(crate) const FAULTY: &str = "ribbon";
 
-/// Has batches begin on a GPU at one time, as soon as two requests wait: they overlap (S1).
+/// As soon as two requests wait, it plans a batch for each of them, on one GPU at one time: they overlap (S1).
 #[derive(Default)]
 pub(super) struct Overlapping {
     model: Option<(u32, Arc<ClusterModel>)>,

@@ -142,8 +142,8 @@ async fn execute(
 ) {
     let mut owners = BTreeMap::new();
     while let Some(Taken { plan, start, reports }) = queue.recv().await {
-        let late = Instant::now().saturating_duration_since(start);
-        sleep_until(start + late + Duration::from_nanos(plan.latency)).await;
+        let begins = start.max(Instant::now());
+        sleep_until(begins + Duration::from_nanos(plan.latency)).await;
         let finished = {
             let mut gpu = gpu.borrow_mut();
             gpu.fence.finished();
@@ -166,7 +166,7 @@ async fn execute(
             let _ = results.send((request.boot, request.sequence));
         }
         let Execute { gpu, token, sequence, model, latency, .. } = plan;
-        let start_late = Nanos::from(late).get();
+        let start_late = Nanos::from(begins - start).get();
         let done = Done { gpu, token, sequence, model, start_late, latency, free_in: 0, failed: Vec::new() };
         let _ = reports.send(FromBackend::Done(done));
     }

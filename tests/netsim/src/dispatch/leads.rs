@@ -40,11 +40,12 @@ const SEAL_WITHIN: Duration = Duration::from_millis(500);
 #[derive(Default)]
 struct Lead {
     waiting: VecDeque<RequestId>,
-    /// Requests that were given to a GPU or that a seal has named: they are not run again by this lead.
+    /// Requests that this lead does not run again: those that a seal has named, and, without a policy, those that it
+    /// gave to a GPU.
     taken: BTreeSet<RequestId>,
     /// GPUs that are sealed and wait for a plan.
     free: Vec<PlanLink>,
-    /// What decides instead, if a policy does: it has what waits, and the GPUs.
+    /// If a policy decides: then its host has the waiting requests and the GPUs, not this lead.
     policy: Option<PolicyHost>,
     /// It decides nothing any more.
     hung: bool,
@@ -100,7 +101,7 @@ impl Lead {
         self.dispatch();
     }
 
-    /// A GPU has run a plan; `next` is how it gets another one.
+    /// A GPU has run a plan; `next` is the link for another one.
     fn done(&mut self, done: &Done, next: PlanLink) {
         match &mut self.policy {
             Some(policy) => policy.done(done),

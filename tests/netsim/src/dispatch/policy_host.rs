@@ -1,6 +1,6 @@
-//! Hosts a policy that decides for a whole sub-cluster, as the scheduler's policy worker does: it is told what happens,
-//! each of its steps is refereed (S1 to S5) before anything of it is done, and its first fault ends all decisions and
-//! is reported.
+//! Hosts a policy that decides for a whole sub-cluster, as the scheduler's policy worker does: it tells the policy what
+//! happens, has each step checked by the referee (S1 to S5) before it carries out any of it, and ends all decisions at
+//! the first fault, which it reports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use super::plan_link::PlanLink;
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
-/// The slot of the one model that all requests are for; no view has it.
+/// The slot of the one model that all requests are for. It is in no view.
 const MODEL: u32 = 0;
-/// Requests of it that come in a second, about.
+/// About how many requests for it come in a second.
 const RATE: f64 = 25.0;
 
 /// A plan that was sent and has not ended.
@@ -57,7 +57,7 @@ pub(super) struct PolicyHost {
     /// The origin of its times.
     began: Instant,
     wake_at: Time,
-    /// By ids, which are as good as the slots that policies are told: small numbers.
+    /// By id. Policies expect small numbers, which ids are.
     gpus: BTreeMap<GpuId, Gpu>,
 }
 
