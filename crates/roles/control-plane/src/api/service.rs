@@ -76,14 +76,14 @@ impl ControlService {
         // Another replica may know the member already.
         let unknown = || Status::unavailable(format!("{member} is not known here yet"));
         match member {
-            Member::Scheduler(id) => check_is(&peer, Role::Scheduler, &id.get().to_string()),
+            Member::Scheduler(id) => check_identity(&peer, Role::Scheduler, &id.get().to_string()),
             Member::Backend(id) => {
                 let backend = state.backends().get(&id).ok_or_else(unknown)?;
-                check_is(&peer, Role::Backend, &backend.name)
+                check_identity(&peer, Role::Backend, &backend.name)
             }
             Member::Frontend(id) => {
                 let frontend = state.frontends().get(&id).ok_or_else(unknown)?;
-                check_is(&peer, Role::Frontend, &frontend.name)
+                check_identity(&peer, Role::Frontend, &frontend.name)
             }
         }
     }
@@ -124,9 +124,9 @@ impl ControlService {
     }
 }
 
-/// Whether the caller has the role and the name that it claims. With roles alone, one stolen certificate could speak
-/// for every process of its role.
-fn check_is(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
+/// Checks that the caller has the role and the name that it claims. With roles alone, one stolen certificate could
+/// speak for every process of its role.
+fn check_identity(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
     if peer.may_be(role, name) {
         Ok(())
     } else {
@@ -211,7 +211,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
-        check_is(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
+        check_identity(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
         let (who, told) = (format!("backend `{}`", request.get_ref().name), request.get_ref().level);
         let (reply, level) = self.register(&who, told, convert::register_backend(request.into_inner())).await?;
         let Reply::Backend { backend, subcluster, gpus, token } = reply else { return Err(unexpected_reply(&reply)) };
@@ -228,7 +228,7 @@ impl Control for ControlService {
         &self,
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
-        check_is(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
+        check_identity(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
         let (who, told) = (format!("frontend `{}`", request.get_ref().name), request.get_ref().level);
         let (reply, level) = self.register(&who, told, convert::register_frontend(request.into_inner())).await?;
         let Reply::Frontend { frontend } = reply else { return Err(unexpected_reply(&reply)) };
