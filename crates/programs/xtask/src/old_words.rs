@@ -131,7 +131,7 @@ const OLD_TYPES: [(&str, &str); 41] = [
     ("Funds", "TemplateBudget"),
     ("Heard", "LastHeard"),
     ("Hears", "PollerGuard"),
-    ("Look", "Snapshot"),
+    ("Look", "AnnotatedView"),
     ("Me", "ProcessInfo"),
     ("Mouth", "PipelineAdmission"),
     ("Mute", "SilenceSwitch"),

@@ -87,8 +87,8 @@ struct Inner {
     newest: Box<dyn Fn() -> Arc<View> + Send + Sync>,
     /// None if this process is no frontend.
     own: Option<Arc<OwnRequests>>,
-    /// The last snapshot: different questions within a second share it.
-    newest_snapshot: tokio::sync::Mutex<Option<(Instant, Snapshot)>>,
+    /// The last one, and when it came: different questions within a second share it.
+    last_annotated: tokio::sync::Mutex<Option<(Instant, AnnotatedView)>>,
     window: Mutex<(Option<Duration>, Window)>,
     /// Frontends that did not answer the last question.
     silent: Mutex<BTreeSet<String>>,
@@ -99,7 +99,7 @@ struct Inner {
 
 /// A view of the cluster, and what people have to know of it.
 #[derive(Clone, Debug)]
-struct Snapshot {
+struct AnnotatedView {
     /// When it came, since the beginning of this process.
     at: Duration,
     view: Arc<View>,
@@ -149,7 +149,7 @@ impl Console {
             http,
             newest: Box::new(newest),
             own,
-            newest_snapshot: tokio::sync::Mutex::default(),
+            last_annotated: tokio::sync::Mutex::default(),
             window: Mutex::new((None, Window::new(GPUS_OVER))),
             silent: Mutex::default(),
             began: Instant::now(),
@@ -181,18 +181,18 @@ impl Inner {
         }
     }
 
-    /// The last snapshot if it is fresh, or a new one.
-    async fn fresh_snapshot(&self) -> Snapshot {
-        let mut newest_snapshot = self.newest_snapshot.lock().await;
-        if let Some((at, snapshot)) = &*newest_snapshot
+    /// The last one if it is fresh, or a new one.
+    async fn annotated_view(&self) -> AnnotatedView {
+        let mut last_annotated = self.last_annotated.lock().await;
+        if let Some((at, annotated)) = &*last_annotated
             && at.elapsed() < FRESH
         {
-            return snapshot.clone();
+            return annotated.clone();
         }
         let (view, notes) = self.view().await;
-        let snapshot = Snapshot { at: self.began.elapsed(), view, notes };
-        *newest_snapshot = Some((Instant::now(), snapshot.clone()));
-        snapshot
+        let annotated = AnnotatedView { at: self.began.elapsed(), view, notes };
+        *last_annotated = Some((Instant::now(), annotated.clone()));
+        annotated
     }
 
     /// The cluster's view from the best source that answers.
@@ -223,11 +223,11 @@ impl Inner {
     /// What each frontend says by then, or why it says nothing, which goes to `notes`.
     async fn histories<T: DeserializeOwned + Counted + Send + 'static>(
         &self,
-        snapshot: &mut Snapshot,
+        annotated: &mut AnnotatedView,
         model: Option<&str>,
         by: tokio::time::Instant,
     ) -> BTreeMap<String, T> {
-        let there = snapshot.view.frontends.values().filter(|frontend| !frontend.has_left());
+        let there = annotated.view.frontends.values().filter(|frontend| !frontend.has_left());
         let mut asked: Vec<_> = there.map(|frontend| (frontend.name.clone(), frontend.clone())).collect();
         {
             // Many that hang must not keep those from answering that do not.
@@ -265,36 +265,36 @@ impl Inner {
             }
         }
         if let Some(note) = silent_note(&silent, all) {
-            snapshot.notes.push(note);
+            annotated.notes.push(note);
         } else if all == 0 {
-            snapshot.notes.push("there is no frontend: requests are not counted".to_owned());
+            annotated.notes.push("there is no frontend: requests are not counted".to_owned());
         }
         *self.silent.lock().unwrap_or_else(PoisonError::into_inner) = silent.into_keys().collect();
         known
     }
 
     async fn cluster(&self, by: tokio::time::Instant) -> Value {
-        let mut snapshot = self.fresh_snapshot().await;
-        let histories = self.histories::<Overview>(&mut snapshot, None, by).await;
-        let load = self.load(&snapshot);
-        cluster::json(&snapshot.view, &load, histories, &self.me, &snapshot.notes, unix_ms())
+        let mut annotated = self.annotated_view().await;
+        let histories = self.histories::<Overview>(&mut annotated, None, by).await;
+        let load = self.load(&annotated);
+        cluster::json(&annotated.view, &load, histories, &self.me, &annotated.notes, unix_ms())
     }
 
     async fn model(&self, name: &str, by: tokio::time::Instant) -> Result<Value, PageRefusal> {
-        let mut snapshot = self.fresh_snapshot().await;
-        if snapshot.view.model_named(name).is_none() {
+        let mut annotated = self.annotated_view().await;
+        if annotated.view.model_named(name).is_none() {
             return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
         }
         let mut series = Series::default();
-        for told in self.histories::<Series>(&mut snapshot, Some(name), by).await.into_values() {
+        for told in self.histories::<Series>(&mut annotated, Some(name), by).await.into_values() {
             series.add(told);
         }
-        Ok(model::json(&snapshot.view, name, &series, &snapshot.notes, unix_ms()))
+        Ok(model::json(&annotated.view, name, &series, &annotated.notes, unix_ms()))
     }
 
-    /// What `top` says of queues and GPUs between this snapshot and those of the last seconds.
-    fn load(&self, snapshot: &Snapshot) -> Value {
-        let at = snapshot.at;
+    /// What `top` says of queues and GPUs between this view and those of the last seconds.
+    fn load(&self, annotated: &AnnotatedView) -> Value {
+        let at = annotated.at;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, samples) = &mut *window;
         // No page was open for a while: means over that time would say little of now.
@@ -302,7 +302,7 @@ impl Inner {
             *samples = Window::new(GPUS_OVER);
         }
         *last = Some(at);
-        let mut load = samples.take(Sample::of_view(at, View::clone(&snapshot.view))).json();
+        let mut load = samples.take(Sample::of_view(at, View::clone(&annotated.view))).json();
         if load["span_s"] == 0.0 {
             cluster::forget_gpu_times(&mut load);
         }
@@ -310,16 +310,16 @@ impl Inner {
     }
 
     async fn timeline(&self, by: tokio::time::Instant) -> Value {
-        let mut snapshot = self.fresh_snapshot().await;
-        let load = self.load(&snapshot);
-        let asked = timeline::asked(&snapshot.view);
+        let mut annotated = self.annotated_view().await;
+        let load = self.load(&annotated);
+        let asked = timeline::asked(&annotated.view);
         let count = timeline::batches_of_each(asked.values().map(Vec::len).sum());
         let mut calls = Vec::new();
         for (addr, models) in asked {
             // One connection for all of its models.
             match ControlClient::new(&self.net, std::slice::from_ref(&addr)) {
                 Ok(client) => calls.extend(models.into_iter().map(|model| (addr.clone(), (client.clone(), model)))),
-                Err(error) => snapshot.notes.push(format!("{addr} cannot be asked for its batches: {error}")),
+                Err(error) => annotated.notes.push(format!("{addr} cannot be asked for its batches: {error}")),
             }
         }
         let call = |(client, model): (ControlClient, ModelId)| async move {
@@ -341,26 +341,26 @@ impl Inner {
             }
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} does not tell its batches: {error}"));
-        snapshot.notes.extend(silent);
-        timeline::json(&load, &explanations, &snapshot.notes, unix_ms())
+        annotated.notes.extend(silent);
+        timeline::json(&load, &explanations, &annotated.notes, unix_ms())
     }
 
     async fn explain(&self, request: &str) -> Result<Value, PageRefusal> {
         let id = request.parse::<RequestId>().map_err(|error| PageRefusal::bad_request(error.to_string()))?;
-        let snapshot = self.fresh_snapshot().await;
-        if !snapshot.view.frontends.contains_key(&id.frontend) {
+        let annotated = self.annotated_view().await;
+        if !annotated.view.frontends.contains_key(&id.frontend) {
             return Err(PageRefusal::not_found(format!("request {id}: there is no frontend {}", id.frontend)));
         }
         let turn = self.explaining.acquire().await;
         let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
         let asked = Question::Request(asked);
-        let (told, mut silent) = explanations::ask_all(&self.net, &snapshot.view, asked, BATCHES_WITHIN).await;
+        let (told, mut silent) = explanations::ask_all(&self.net, &annotated.view, asked, BATCHES_WITHIN).await;
         if told.is_empty() {
-            match explanations::of_pipeline(&snapshot.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
+            match explanations::of_pipeline(&annotated.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
                 Ok(Some(explanation)) => {
                     let texts = [explanation.to_string()];
-                    return Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": snapshot.notes }));
+                    return Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": annotated.notes }));
                 }
                 Ok(None) => {}
                 Err(unanswered) => silent.push(unanswered),
@@ -368,7 +368,7 @@ impl Inner {
             return Err(PageRefusal::not_found(explanations::unknown(&format!("request {id}"), &silent)));
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
-        let notes: Vec<_> = snapshot.notes.into_iter().chain(silent).collect();
+        let notes: Vec<_> = annotated.notes.into_iter().chain(silent).collect();
         let texts: Vec<_> = told.into_iter().map(|explanation| explanation.text).collect();
         Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": notes }))
     }
