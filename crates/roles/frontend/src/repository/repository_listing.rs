@@ -53,7 +53,7 @@ async fn read_to_the_end(
     entries
 }
 
-/// Logs why models cannot be served, once for each reason: only in the log does everyone with a right to know find it.
+/// Logs why models cannot be served, once for each reason: the log is where all who may know find it.
 fn log_news(before: &[IndexEntry], now: &[IndexEntry]) {
     for entry in now {
         let same = before.binary_search_by(|other| (&other.name, other.version).cmp(&(&entry.name, entry.version)));
