@@ -52,8 +52,8 @@ impl ClusterAccess {
     }
 }
 
-/// As many replicas as make a quorum can be asked in that time, one after the other: where half of those configured hang
-/// or fewer, another one is asked.
+/// As many replicas as make a quorum can be asked in that time, one after the other: where half of those configured
+/// hang, or fewer, another one is asked.
 fn each_within(replicas: usize, within: Duration) -> Duration {
     let quorum = replicas / 2 + 1;
     CONTROL_CALL_TIMEOUT.min(within / quorum as u32)

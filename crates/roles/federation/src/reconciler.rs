@@ -485,7 +485,8 @@ async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: Clus
 }
 
 /// Whether the cluster's state refused the call: it gives the same answer to that id from now on. No other refusal may
-/// count: leaders would come to different ids for one unload, and a late call could take away a copy that has come back.
+/// count: leaders would come to different ids for one unload, and a late call could take away a copy that has come
+/// back.
 fn is_remembered(error: &ControlError) -> bool {
     let ControlError::Refused(status) = error else { return false };
     matches!(status.code(), Code::FailedPrecondition | Code::NotFound)
