@@ -196,8 +196,8 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
     let budget = Budget { should_stop: Some(stop.together), ..Budget::for_models(posed.problem.models.len()) };
     posed.problem.disruption_max = moved_bytes_max.map(|bytes| bytes as f64);
     posed.problem.models.iter_mut().for_each(|model| {
-        let moving = known.state.models().get(&model.name).is_some_and(|model| model.moving.is_some());
-        model.pin = if moving { at(&posed.in_force, &model.name).map(Pin::Part) } else { None };
+        let stays = known.state.models().get(&model.name).is_some_and(|model| stays(known, model));
+        model.pin = if stays { at(&posed.in_force, &model.name).map(Pin::Part) } else { None };
     });
     let plan = solve(&posed.problem, Some(&posed.in_force), &budget).map_err(|unsolved| unsolved.to_string())?;
     if let Some(violation) = verify(&posed.problem, Some(&posed.in_force), &plan).first() {
@@ -217,6 +217,13 @@ pub(crate) fn balance(known: &Known<'_>, moved_bytes_max: Option<u64>, stop: &St
         what = format!("{what}; {waiting} more, which would bring it to {at_last:.1} %, cannot begin yet");
     }
     Ok(Division { what, moves })
+}
+
+/// Whether a balance leaves the model alone: it is moving, or a cluster that answers still has an old copy of it. It
+/// could not move to that one, and a plan that needs this move would take the place of one that can begin. An old copy
+/// in a lost cluster does not matter: nothing moves there.
+fn stays(known: &Known<'_>, model: &Federated) -> bool {
+    model.moving.is_some() || model.leftovers.keys().any(|cluster| known.views.contains_key(cluster))
 }
 
 /// The moves towards a plan that can begin now, and the objective after them. The plan was verified as a whole, but
@@ -538,16 +545,46 @@ mod tests {
         let mut scene = Scene::new(&["a", "b"]);
         let rates = crossed(&mut scene, 1 << 20);
         assert_eq!(divided(&scene, &rates).moves.len(), 2, "one goes each way");
-        // The models of b were in a before, and their copies there still exist: neither can move back now.
-        for model in ["o", "p"] {
-            scene.settle(model, "a");
-            let since = scene.begin(model, "b", Cause::Operator);
-            scene.copy(model, "b", Some(Ok(())));
-            scene.done(&symphony_federation_state::Command::Loaded { model: model.into(), since });
-        }
+        // The GPUs of a have room for two models and a batch, and none for a third one before one of the two has left.
+        scene.fill_but("a", 3 << 20);
         let Division { what, moves } = divided(&scene, &rates);
         assert_eq!(moves, [], "one model fewer in a would be 50 to 110 requests, after 100 to 60");
         assert!(what.starts_with("0 models") && what.contains("2 more"), "{what}");
+    }
+
+    #[test]
+    fn a_model_whose_old_copy_is_in_a_cluster_that_answers_stays_and_another_one_moves() {
+        // One model may move. At best it is m: without it a has half of the load.
+        let moved = |scene: &Scene| {
+            let (views, rates) = (scene.views(), BTreeMap::new());
+            let known = Known { state: &scene.state, views: &views, rates: &rates };
+            let moves = balance(&known, Some(1 << 20), &NEVER).unwrap().moves;
+            moves.into_iter().map(|wanted| (wanted.model, wanted.to)).collect::<Vec<_>>()
+        };
+        let all_in_a = |clusters: &[&str]| {
+            let mut scene = Scene::new(clusters);
+            for (model, wanted_rps) in [("m", 50), ("n", 30), ("o", 20)] {
+                scene.load(model, wanted_rps);
+                scene.settle(model, "a");
+            }
+            scene
+        };
+        let leave_copy_of_m = |scene: &mut Scene, cluster: &str| {
+            scene.settle("m", cluster);
+            let since = scene.begin("m", "a", Cause::Operator);
+            scene.copy("m", "a", Some(Ok(())));
+            scene.done(&symphony_federation_state::Command::Loaded { model: "m".into(), since });
+        };
+        let to_b = |model: &str| vec![(model.to_owned(), "b".to_owned())];
+        let mut scene = all_in_a(&["a", "b"]);
+        assert_eq!(moved(&scene), to_b("m"));
+        leave_copy_of_m(&mut scene, "b");
+        assert_eq!(moved(&scene), to_b("n"), "m cannot go back to b yet");
+        // It lasts until the lost cluster is back, and nothing moves there.
+        let mut scene = all_in_a(&["a", "b", "c"]);
+        leave_copy_of_m(&mut scene, "c");
+        scene.lose("c");
+        assert_eq!(moved(&scene), to_b("m"), "c is lost");
     }
 
     #[test]
