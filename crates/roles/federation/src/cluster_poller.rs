@@ -161,6 +161,10 @@ async fn poll(cluster: ClusterAccess, results: Arc<Mutex<PollResults>>, every: D
 
 #[cfg(test)]
 mod tests {
+    use symphony_net::Net;
+    use symphony_transport::ControlClient;
+    use tokio::net::TcpListener;
+
     use super::*;
     use crate::scene::Scene;
 
@@ -185,6 +189,20 @@ mod tests {
         assert!(results.all(late)["a"].view.is_none(), "so is the answer that waited for it");
         results.answered("a", View::default(), late);
         assert!(results.all(late)["a"].now(UNREACHABLE).is_some());
+    }
+
+    #[tokio::test]
+    async fn a_replica_that_hangs_leaves_time_to_ask_the_next_one_in_the_same_poll() {
+        const UNREACHABLE: Duration = Duration::from_secs(2);
+        // Both accept connections and say nothing. Each poll begins with the first.
+        let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let second = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addrs = [&first, &second].map(|listener| listener.local_addr().unwrap().to_string());
+        let control = ControlClient::new(&Net::plaintext(), &addrs).unwrap();
+        let cluster = ClusterAccess { name: "a".into(), addrs: addrs.into(), control };
+        let _poller = ClusterPoller::begin(&[cluster], UNREACHABLE / 10, UNREACHABLE);
+        let asked = tokio::time::timeout(5 * UNREACHABLE, second.accept()).await;
+        assert!(asked.is_ok(), "no poll comes to the second one");
     }
 
     #[test]
