@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::plan_link::PlanLink;
-use super::policy_host::PolicyHost;
+use super::policy_host::SimulatedPolicyHost;
 use super::{DIAL_AGAIN_AFTER, PLAN_TAKES};
 use crate::cluster::Cluster;
 use crate::plant::Plant;
@@ -46,7 +46,7 @@ struct Lead {
     /// GPUs that are sealed and wait for a plan.
     free: Vec<PlanLink>,
     /// If a policy decides: then its host has the waiting requests and the GPUs, not this lead.
-    policy: Option<PolicyHost>,
+    policy: Option<SimulatedPolicyHost>,
     /// It decides nothing any more.
     hung: bool,
 }
@@ -169,7 +169,7 @@ pub(crate) async fn run(
                 cluster.trace.note(format_args!("{name} leads {id} under {}", subcluster.token));
                 // If it hung and contact was lost since, this one runs on another thread.
                 cluster.hung.borrow_mut().remove(&(id, subcluster.token));
-                let policy = PolicyHost::new(&cluster, (id, subcluster), plane.lead_reports());
+                let policy = SimulatedPolicyHost::new(&cluster, (id, subcluster), plane.lead_reports());
                 let has_policy = policy.is_some();
                 let lead = Rc::new(RefCell::new(Lead { policy, ..Lead::default() }));
                 let mut links = JoinSet::new();

@@ -46,7 +46,7 @@ struct Gpu {
 }
 
 /// The policy of one lead.
-pub(super) struct PolicyHost {
+pub(super) struct SimulatedPolicyHost {
     cluster: Cluster,
     lead: (SubclusterId, Token),
     reports: mpsc::UnboundedSender<LeadReport>,
@@ -61,7 +61,7 @@ pub(super) struct PolicyHost {
     gpus: BTreeMap<GpuId, Gpu>,
 }
 
-impl PolicyHost {
+impl SimulatedPolicyHost {
     /// For a new lead of the sub-cluster; none if each model has its own policy, as after a fault.
     pub(super) fn new(
         cluster: &Cluster,
