@@ -47,8 +47,8 @@ pub struct PeerState {
     /// [Of its log](ControlGroup::log_entries), applied or not. One that has applied nothing yet may wait for the
     /// asking replica's vote.
     pub log_entries: u64,
-    /// What its state says of the asking replica.
-    pub asker: MemberStatus,
+    /// What its state says of the replica that asks, a newcomer.
+    pub newcomer_status: MemberStatus,
 }
 
 /// What a state says of a replica that has nothing on its disk.
@@ -232,7 +232,7 @@ impl Newcomer {
                 restored = restored.join(", "),
                 "more than one replica was restored from a backup, so this one follows none: stop all but one of them, and empty their directories",
             );
-        } else if answered(answers).any(|peer| peer.is_restored() && peer.asker != MemberStatus::New) {
+        } else if answered(answers).any(|peer| peer.is_restored() && peer.newcomer_status != MemberStatus::New) {
             tracing::warn!(
                 node = %me,
                 restored = restored.join(", "),
@@ -325,7 +325,7 @@ where
     let mut whys = Vec::new();
     while let Some((node, answer)) = asked.next().await {
         match answer {
-            Ok(peer) => return Ok(peer.asker),
+            Ok(peer) => return Ok(peer.newcomer_status),
             Err(why) => whys.push(format!("{node}: {why}")),
         }
     }
@@ -363,17 +363,19 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
     // unless all say the same: it may have been restored by mistake, beside a group that lives.
     let restored: Vec<_> = answered(answers).filter(|peer| peer.is_restored()).collect();
     let begins_at = restored.iter().map(|peer| peer.applied_index).max().unwrap_or(0);
-    let all_say =
-        |asker: MemberStatus| answers.values().all(|answer| answer.as_ref().is_ok_and(|peer| peer.asker == asker));
-    let counts = |peer: &PeerState| peer.applied_index >= begins_at && (!peer.is_restored() || all_say(peer.asker));
-    let words = answered(answers).filter(counts).map(|peer| peer.asker);
+    let all_say = |status: MemberStatus| {
+        answers.values().all(|answer| answer.as_ref().is_ok_and(|peer| peer.newcomer_status == status))
+    };
+    let counts =
+        |peer: &PeerState| peer.applied_index >= begins_at && (!peer.is_restored() || all_say(peer.newcomer_status));
+    let words = answered(answers).filter(counts).map(|peer| peer.newcomer_status);
     let said: Vec<_> = words.chain(of_quorum).collect();
     let refusals = [
         (MemberStatus::Known, Verdict::Known),
         (MemberStatus::Removed, Verdict::Removed),
         (MemberStatus::Stranger, Verdict::Stranger),
     ];
-    if let Some((_, refusal)) = refusals.into_iter().find(|(asker, _)| said.contains(asker)) {
+    if let Some((_, refusal)) = refusals.into_iter().find(|(status, _)| said.contains(status)) {
         return refusal;
     }
     if restored.len() > 1 {
@@ -384,7 +386,7 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
         // A state from a backup is what the group begins with, and this one must not begin with less; nor at all in a
         // group that begins without it.
         if let Some(beginning) = restored.first() {
-            return if beginning.asker == MemberStatus::New { Verdict::Join } else { Verdict::AskAgain };
+            return if beginning.newcomer_status == MemberStatus::New { Verdict::Join } else { Verdict::AskAgain };
         }
         // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
         if !join {
@@ -398,8 +400,8 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
 mod tests {
     use super::*;
 
-    const EMPTY: PeerState = PeerState { applied_index: 0, log_entries: 0, asker: MemberStatus::New };
-    const OLD: PeerState = PeerState { applied_index: 7, log_entries: 8, asker: MemberStatus::New };
+    const EMPTY: PeerState = PeerState { applied_index: 0, log_entries: 0, newcomer_status: MemberStatus::New };
+    const OLD: PeerState = PeerState { applied_index: 7, log_entries: 8, newcomer_status: MemberStatus::New };
     const FOUNDED: PeerState = PeerState { log_entries: 1, ..EMPTY };
     const LED: PeerState = PeerState { log_entries: 2, ..EMPTY };
 
@@ -420,7 +422,8 @@ mod tests {
         assert_eq!(judged(&[Some(LED), Some(EMPTY)]), Verdict::AskAgain, "more than the first membership");
     }
 
-    const RESTORED: PeerState = PeerState { applied_index: 1 << 50, log_entries: 1, asker: MemberStatus::New };
+    const RESTORED: PeerState =
+        PeerState { applied_index: 1 << 50, log_entries: 1, newcomer_status: MemberStatus::New };
 
     #[test]
     fn who_comes_to_a_restored_state_joins_it_once_all_are_there() {
@@ -444,17 +447,17 @@ mod tests {
 
     #[test]
     fn a_disk_of_the_group_before_the_restored_one_has_no_say() {
-        for (asker, refusal) in [(MemberStatus::Known, Verdict::Known), (MemberStatus::Removed, Verdict::Removed)] {
-            let former = Some(PeerState { asker, ..OLD });
-            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::AskAgain, "it waits: {asker:?}");
-            let newer = Some(PeerState { asker, log_entries: 2, ..RESTORED });
+        for (status, refusal) in [(MemberStatus::Known, Verdict::Known), (MemberStatus::Removed, Verdict::Removed)] {
+            let former = Some(PeerState { newcomer_status: status, ..OLD });
+            assert_eq!(judged(false, &[Some(RESTORED), former], None), Verdict::AskAgain, "it waits: {status:?}");
+            let newer = Some(PeerState { newcomer_status: status, log_entries: 2, ..RESTORED });
             assert_eq!(judged(false, &[Some(RESTORED), newer], None), refusal, "it has a log since");
         }
     }
 
     #[test]
     fn one_that_was_restored_by_mistake_ends_no_newcomer() {
-        let mistaken = Some(PeerState { asker: MemberStatus::Removed, ..RESTORED });
+        let mistaken = Some(PeerState { newcomer_status: MemberStatus::Removed, ..RESTORED });
         for join in [false, true] {
             for others in [&[mistaken, Some(OLD)][..], &[mistaken, Some(EMPTY)], &[mistaken, None]] {
                 assert_eq!(judged(join, others, None), Verdict::AskAgain, "{join} {others:?}");
@@ -503,14 +506,14 @@ mod tests {
     fn who_joins_founds_nothing_and_who_is_known_takes_no_part_by_a_single_word() {
         assert_eq!(judged(true, &[Some(EMPTY), Some(EMPTY)], None), Verdict::AskAgain);
         for join in [true, false] {
-            for (asker, refusal) in [
+            for (status, refusal) in [
                 (MemberStatus::Known, Verdict::Known),
                 (MemberStatus::Removed, Verdict::Removed),
                 (MemberStatus::Stranger, Verdict::Stranger),
             ] {
-                let one = Some(PeerState { asker, ..OLD });
+                let one = Some(PeerState { newcomer_status: status, ..OLD });
                 assert_eq!(judged(join, &[Some(EMPTY), one], Some(MemberStatus::New)), refusal, "{join}");
-                assert_eq!(judged(join, &[Some(OLD), None], Some(asker)), refusal, "{join}");
+                assert_eq!(judged(join, &[Some(OLD), None], Some(status)), refusal, "{join}");
             }
         }
     }

@@ -62,14 +62,14 @@ fn peer_state(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Re
             view.members
         ));
     }
-    let asker = if view.replicas.contains(&me) {
+    let newcomer_status = if view.replicas.contains(&me) {
         MemberStatus::Known
     } else if !view.members.is_empty() && !view.members.contains(&me) {
         MemberStatus::Stranger
     } else {
         MemberStatus::New
     };
-    Ok(PeerState { applied_index: view.applied_index, log_entries: view.log_entries, asker })
+    Ok(PeerState { applied_index: view.applied_index, log_entries: view.log_entries, newcomer_status })
 }
 
 #[cfg(test)]
@@ -91,7 +91,7 @@ mod tests {
             ..Default::default()
         };
         let said = |view| peer_state(&config, other, &view);
-        let of = |asker| Ok(PeerState { applied_index: 7, log_entries: 9, asker });
+        let of = |newcomer_status| Ok(PeerState { applied_index: 7, log_entries: 9, newcomer_status });
         assert_eq!(said(view("world", 2, &[2, 3])), of(MemberStatus::New));
         assert_eq!(said(view("world", 2, &[1, 2])), of(MemberStatus::Known));
         assert_eq!(

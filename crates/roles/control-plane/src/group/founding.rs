@@ -57,7 +57,8 @@ async fn peer_state(
     if view.cluster != config.cluster {
         return Err(format!("a replica of the cluster `{}` answers there", view.cluster));
     }
-    Ok(PeerState { applied_index: view.applied_index, log_entries, asker: member_status(config.node, &view) })
+    let newcomer_status = member_status(config.node, &view);
+    Ok(PeerState { applied_index: view.applied_index, log_entries, newcomer_status })
 }
 
 /// The words with which a replica ends that takes no part.
