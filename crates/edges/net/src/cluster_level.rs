@@ -51,10 +51,10 @@ impl ClusterLevel {
 
     /// The cluster is at that level, or above it: what reports it may lag.
     pub fn update(&self, level: Level) {
-        self.0.known.send_if_modified(|told| {
-            let is_news = Some(level) > *told;
+        self.0.known.send_if_modified(|reported| {
+            let is_news = Some(level) > *reported;
             if is_news {
-                *told = Some(level);
+                *reported = Some(level);
             }
             is_news
         });
@@ -92,18 +92,19 @@ impl ClusterLevel {
     /// Learns the cluster's level from a [`refusal`](Self::refusal); other answers say nothing. A process that was cut
     /// off while the level was raised gets no view that would tell.
     pub fn update_by_refusal(&self, status: &Status) {
-        let told: Option<u16> = status.metadata().get(REFUSED_AT).and_then(|level| level.to_str().ok()?.parse().ok());
-        if let Some(level) = told {
+        let reported = status.metadata().get(REFUSED_AT);
+        let reported: Option<u16> = reported.and_then(|level| level.to_str().ok()?.parse().ok());
+        if let Some(level) = reported {
             self.update(Level::new(level));
         }
     }
 
     /// Waits until the cluster is at a level that this process does not know, and returns it.
     pub async fn unknown(&self) -> Level {
-        let mut told = self.0.known.subscribe();
+        let mut reported = self.0.known.subscribe();
         let is_unknown =
-            |told: &Option<Level>| told.is_some_and(|level| level < Level::OLDEST || level > self.0.newest);
-        let level = told.wait_for(is_unknown).await.ok().and_then(|told| *told);
+            |reported: &Option<Level>| reported.is_some_and(|level| level < Level::OLDEST || level > self.0.newest);
+        let level = reported.wait_for(is_unknown).await.ok().and_then(|level| *level);
         match level {
             Some(level) => level,
             // The sender lives as long as this handle.
