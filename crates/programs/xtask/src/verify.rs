@@ -56,7 +56,9 @@ pub(crate) fn verify() -> Result<bool> {
     note("documentation", DOCUMENTATION.run()?);
     note("examples in documentation", EXAMPLES.run()?);
     let (well, lines) = if nextest_installed() {
-        NEXTEST.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
+        let threads = test_threads().to_string();
+        let step = Step { args: &[NEXTEST.args, &["--test-threads", &threads]].concat(), ..NEXTEST };
+        step.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
     } else {
         CARGO_TEST.run_and_pick(|line| line.starts_with("test result: "))?
     };
@@ -74,6 +76,11 @@ pub(crate) fn verify() -> Result<bool> {
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
     eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
     Ok(failed.is_empty())
+}
+
+/// Tests at a time: twice as many as processors, since every other one is a story that mostly waits.
+fn test_threads() -> usize {
+    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The environment variable with the comma-separated names of what must not be missing (`symphony_testkit::needed`).
