@@ -237,14 +237,15 @@ fn an_outage_alerts_within_half_a_minute() {
         prometheus.wait_for(cluster, &FAULTS, SOON).unwrap();
         set_pace(cluster, AS_GIVEN);
 
-        phase("it has taken native histograms");
-        wait_until("a native histogram", SOON, || {
-            let count = "sum(histogram_count(symphony_frontend_request_duration_seconds))";
-            let seen = prometheus.value(cluster, count)?;
-            ensure!(seen >= 1.0, "{seen} requests");
-            Ok(())
-        })
-        .unwrap();
+        phase("it has taken native histograms, those of decision threads among them");
+        for histogram in ["symphony_frontend_request_duration_seconds", "symphony_dispatch_turn_seconds"] {
+            wait_until("a native histogram", SOON, || {
+                let seen = prometheus.value(cluster, &format!("sum(histogram_count({histogram}))"))?;
+                ensure!(seen >= 1.0, "{seen} values in {histogram}");
+                Ok(())
+            })
+            .unwrap();
+        }
 
         let mut load = Some(load);
         let mut ended: &[&str] = &[];

@@ -1,6 +1,7 @@
 //! The only backend of a model dies under load: what the alerts on refusals and readiness go by says so soon, and all
 //! processes name the model and its sub-cluster alike.
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -34,19 +35,28 @@ fn of_schedulers(cluster: &TestCluster, metric: &str, labels: &[&str]) -> Result
     anyhow::bail!("no {metric} with {labels:?} in:\n{last}")
 }
 
-/// A model's durations of requests, as Prometheus gets them in protobuf, and the names of all families beside.
-fn scraped_durations(cluster: &TestCluster, model: &str) -> Result<(Histogram, Vec<String>)> {
-    let bytes = cluster.protobuf_metrics_of("frontend")?;
-    let (mut rest, mut durations, mut names) = (bytes.as_slice(), None, Vec::new());
+/// A process's metrics, as Prometheus gets them in protobuf.
+fn families_of(cluster: &TestCluster, process: &str) -> Result<Vec<MetricFamily>> {
+    let bytes = cluster.protobuf_metrics_of(process)?;
+    let (mut rest, mut families) = (bytes.as_slice(), Vec::new());
     while !rest.is_empty() {
-        let family = MetricFamily::decode_length_delimited(&mut rest)?;
-        if family.name == "symphony_frontend_request_duration_seconds" {
-            let of_model = family.metric.iter().find(|metric| metric.label.iter().any(|label| label.value == model));
-            durations = of_model.and_then(|metric| metric.histogram.clone());
-        }
-        names.push(family.name);
+        families.push(MetricFamily::decode_length_delimited(&mut rest)?);
     }
-    Ok((durations.context("no durations")?, names))
+    Ok(families)
+}
+
+/// Whether a histogram has native buckets that count what its classic ones count.
+fn is_native_too(histogram: &Histogram) -> bool {
+    // Deltas between neighbouring buckets; the last classic bucket has all.
+    let mut count = 0;
+    let counts = histogram.positive_delta.iter().map(|delta| {
+        count += delta;
+        count
+    });
+    let all = counts.sum::<i64>() as u64 + histogram.zero_count;
+    let classic = histogram.bucket.last().map(|bucket| bucket.cumulative_count);
+    let is_native = histogram.schema == 3 && histogram.zero_threshold > 0.0;
+    is_native && all == histogram.sample_count && classic == Some(histogram.sample_count)
 }
 
 #[test]
@@ -92,20 +102,33 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
         }
 
         phase("Prometheus gets native histograms beside the classic ones, and each metric of the text");
-        let text = cluster.metrics_of("frontend").unwrap();
-        let (durations, names) = scraped_durations(cluster, "resnet").unwrap();
-        assert!(durations.schema == 3 && durations.sample_count > 0, "{durations:?}");
-        // Deltas between neighbouring buckets; the last classic bucket has all.
-        let mut count = 0;
-        let counts = durations.positive_delta.iter().map(|delta| {
-            count += delta;
-            count
-        });
-        assert_eq!(counts.sum::<i64>() as u64 + durations.zero_count, durations.sample_count);
-        assert_eq!(durations.bucket.last().map(|bucket| bucket.cumulative_count), Some(durations.sample_count));
-        for typed in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
-            let (name, _) = typed.split_once(' ').unwrap();
-            assert!(names.iter().any(|given| given == name), "{name} is not among {names:?}");
+        let mut filled = BTreeSet::new();
+        for process in ["frontend", "scheduler-1", "scheduler-2", "scheduler-3", "backend-pool"] {
+            let text = cluster.metrics_of(process).unwrap();
+            let families = families_of(cluster, process).unwrap();
+            for typed in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
+                let (name, _) = typed.split_once(' ').unwrap();
+                assert!(families.iter().any(|family| family.name == name), "{process} shows no {name} in protobuf");
+            }
+            for MetricFamily { name, metric, .. } in &families {
+                for histogram in metric.iter().filter_map(|metric| metric.histogram.as_ref()) {
+                    assert!(is_native_too(histogram), "{name} of {process}: {histogram:?}");
+                    if histogram.sample_count > 0 {
+                        filled.insert(name.clone());
+                    }
+                }
+            }
+        }
+        for name in [
+            "symphony_frontend_request_duration_seconds",
+            "symphony_frontend_request_batch_items",
+            "symphony_dispatch_batch_items",
+            "symphony_dispatch_execution_error_ratio",
+            "symphony_dispatch_turn_seconds",
+            "symphony_dispatch_window_used_ratio",
+            "symphony_backend_payload_read_seconds",
+        ] {
+            assert!(filled.contains(name), "{name} has counted nothing: {filled:?}");
         }
 
         phase("its only backend is killed");

@@ -413,6 +413,9 @@ impl Parameters {
         let mut all = std::collections::BTreeMap::new();
         for parameter in given {
             let key = parameter.key;
+            if no_difference::OF_ONNX_RUNTIME.contains(&key.as_str()) {
+                continue;
+            }
             let field = format!("parameters[\"{key}\"]");
             if !parameters::ALL.contains(&key.as_str()) {
                 return refuse(field, format!("is not known; expected one of {}", parameters::ALL.join(", ")));

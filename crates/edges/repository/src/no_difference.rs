@@ -8,6 +8,21 @@ const FORMAT: &str =
 const OPTIMIZATION: &str = "how ONNX Runtime runs models is set for a backend, not for a model";
 const CACHE: &str = "no answer is kept for a later request";
 
+/// Parameters by which Triton's ONNX Runtime backend sets sessions of a model.
+pub(crate) const OF_ONNX_RUNTIME: [&str; 11] = [
+    "intra_op_thread_count",
+    "inter_op_thread_count",
+    "execution_mode",
+    "enable_mem_arena",
+    "enable_mem_pattern",
+    "memory.enable_memory_arena_shrinkage",
+    "session.use_device_allocator_for_initializers",
+    "cudnn_conv_algo_search",
+    "gpu_mem_limit",
+    "arena_extend_strategy",
+    "do_copy_in_default_stream",
+];
+
 /// A sentence for each such field.
 pub(crate) fn notes(config: &ModelConfig) -> Vec<String> {
     let fields = [
@@ -17,5 +32,8 @@ pub(crate) fn notes(config: &ModelConfig) -> Vec<String> {
         ("response_cache", config.response_cache.is_some_and(|cache| cache.enable), CACHE),
     ];
     let said = fields.into_iter().filter(|(_, is_there, _)| *is_there);
-    said.map(|(field, _, why)| format!("{field} makes no difference: {why}")).collect()
+    let said = said.map(|(field, _, why)| format!("{field} makes no difference: {why}"));
+    let parameters = config.parameters.iter().map(|parameter| parameter.key.as_str());
+    let parameters = parameters.filter(|key| OF_ONNX_RUNTIME.contains(key));
+    said.chain(parameters.map(|key| format!("parameters[\"{key}\"] makes no difference: {OPTIMIZATION}"))).collect()
 }

@@ -41,6 +41,7 @@ dynamic_batching {
 parameters { key: "slo_ms" value { string_value: "500" } }
 parameters { key: "profile" value { string_value: "h200.toml" } }
 parameters [
+  { key: "intra_op_thread_count" value { string_value: "4" } },
   { key: "policy" value { string_value: "auto" } },
   { key: "value" value { string_value: "2.5" } },
   { key: "subcluster" value { string_value: "cpu" } }
@@ -81,6 +82,7 @@ fn everything_that_is_read_is_honoured() {
             "input.format",
             "optimization",
             "response_cache",
+            "parameters[\"intra_op_thread_count\"]",
             "instance_group.count",
             dynamic[0],
             dynamic[1]

@@ -1,5 +1,7 @@
 //! Bucket bounds that several metrics share, so that they can be added and compared.
 
+use crate::fine_buckets::{FineBuckets, PER_DOUBLING, merged, native_bounds};
+
 /// Durations of requests in seconds, eight per power of ten: the share of requests within an SLO that is a bound, such
 /// as 25, 50, 100, 250 or 300 ms, is exact, and a quantile is off by at most a half, in the mean by far less.
 pub const REQUEST_SECONDS: [f64; 37] = [
@@ -14,8 +16,36 @@ pub const STEP_SECONDS: [f64; 15] =
 /// Items of a batch: powers of two, as batch sizes are.
 pub const BATCH_ITEMS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
+/// Native buckets of items: from 2^-1, which leaves 0 by itself, to 2^12, the most that a batch has.
+const NATIVE_ITEMS: [u64; 13 * PER_DOUBLING + 1] = native_bounds(-1, 1);
+
+const BOUNDS_OF_ITEMS: [u64; BATCH_ITEMS.len() + NATIVE_ITEMS.len()] = merged(&BATCH_ITEMS, &NATIVE_ITEMS);
+
+/// Items of a batch, for decision threads.
+pub static FINE_BATCH_ITEMS: FineBuckets = FineBuckets {
+    bounds: &BOUNDS_OF_ITEMS,
+    classic: &BATCH_ITEMS,
+    native: &NATIVE_ITEMS,
+    first_power: -1,
+    per_unit: 1,
+};
+
 /// Shares of a whole, in thousandths; 0 by itself.
-pub const SHARES: [u64; 11] = [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000];
+const SHARES: [u64; 11] = [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000];
+
+/// Native buckets of shares: from 2^-10, less than a thousandth, to the whole.
+const NATIVE_SHARES: [u64; 10 * PER_DOUBLING + 1] = native_bounds(-10, 1000);
+
+const BOUNDS_OF_SHARES: [u64; SHARES.len() + NATIVE_SHARES.len()] = merged(&SHARES, &NATIVE_SHARES);
+
+/// Shares of a whole in thousandths, for decision threads.
+pub static FINE_SHARES: FineBuckets = FineBuckets {
+    bounds: &BOUNDS_OF_SHARES,
+    classic: &SHARES,
+    native: &NATIVE_SHARES,
+    first_power: -10,
+    per_unit: 1000,
+};
 
 /// What a share `quantile` of the values counted by bucket lies below, as PromQL's `histogram_quantile` says it: evenly
 /// spread within a bucket, and the last bound for what is above it. None of no values, or if there is not one count for

@@ -3,12 +3,14 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::MetricEncoder;
 use symphony_types::Nanos;
 
-/// Upper bounds of the buckets in nanoseconds, seven per power of ten: from the resolution of a spinning thread to
-/// beyond the largest payload on a slow network. A quantile read from them is off by at most a half.
-const BOUNDS_NS: [u64; 43] = {
+use crate::fine_buckets::{FineBuckets, PER_DOUBLING, merged, native_bounds};
+
+/// Upper bounds of the classic buckets in nanoseconds, seven per power of ten: from the resolution of a spinning thread
+/// to beyond the largest payload on a slow network. A quantile read from them is off by at most a half.
+const CLASSIC_NS: [u64; 43] = {
     let steps = [10, 15, 20, 30, 40, 50, 70];
     let mut bounds = [0; 43];
     let mut index = 0;
@@ -19,11 +21,24 @@ const BOUNDS_NS: [u64; 43] = {
     bounds
 };
 
+/// Those of the native buckets: from 2^-20 s, a microsecond, to 2^4 s. A quantile read from them is off by at most 9 %.
+const NATIVE_NS: [u64; 24 * PER_DOUBLING + 1] = native_bounds(-20, 1_000_000_000);
+
+const BOUNDS_NS: [u64; CLASSIC_NS.len() + NATIVE_NS.len()] = merged(&CLASSIC_NS, &NATIVE_NS);
+
+pub(crate) static DURATIONS: FineBuckets = FineBuckets {
+    bounds: &BOUNDS_NS,
+    classic: &CLASSIC_NS,
+    native: &NATIVE_NS,
+    first_power: -20,
+    per_unit: 1_000_000_000,
+};
+
 /// The bounds, and one bucket for everything above them.
 const BUCKETS: usize = BOUNDS_NS.len() + 1;
 
-/// Durations from 1 µs to 1 s in fixed buckets, without a lock: for decision threads, which must not wait for
-/// readers.
+/// Durations from 1 µs to 16 s in fixed buckets, without a lock: for decision threads, which must not wait for readers.
+/// It takes 2 KiB.
 ///
 /// One thread records, any thread reads. A reading may miss the values being recorded, and never counts too many.
 #[derive(Debug)]
@@ -52,8 +67,7 @@ impl DurationHistogram {
     #[inline]
     pub fn record(&self, duration: Nanos) {
         let ns = duration.get();
-        let bucket = BOUNDS_NS.partition_point(|&bound| bound < ns);
-        add(&self.buckets[bucket], 1);
+        add(&self.buckets[DURATIONS.at(ns)], 1);
         add(&self.sum_ns, ns);
         if ns > self.max_ns.load(Ordering::Relaxed) {
             self.max_ns.store(ns, Ordering::Relaxed);
@@ -139,14 +153,12 @@ impl DurationCounts {
         self.max()
     }
 
-    /// Writes it as a Prometheus histogram in seconds.
+    /// Writes it as a Prometheus histogram in seconds, with classic and native buckets.
     ///
     /// # Errors
     /// If the encoder's output refuses it.
-    pub fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = BOUNDS_NS.iter().map(|&ns| ns as f64 / 1e9).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.buckets).collect();
-        encoder.encode_histogram::<NoLabelSet>(self.sum().as_secs_f64(), self.count(), &buckets, None)
+    pub fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        DURATIONS.encode(&self.buckets, self.sum_ns, encoder)
     }
 }
 
@@ -155,11 +167,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_grow_and_reach_from_a_microsecond_to_a_second() {
-        assert!(BOUNDS_NS.is_sorted());
-        assert_eq!((BOUNDS_NS[0], BOUNDS_NS[1], BOUNDS_NS[2]), (1_000, 1_500, 2_000));
-        assert_eq!((BOUNDS_NS[7], BOUNDS_NS[28], BOUNDS_NS[42]), (10_000, 10_000_000, 1_000_000_000));
-        assert!(BOUNDS_NS.windows(2).all(|pair| 2 * pair[1] <= 3 * pair[0]), "a quantile is off by at most a half");
+    fn classic_bounds_grow_and_reach_from_a_microsecond_to_a_second() {
+        assert!(CLASSIC_NS.is_sorted());
+        assert_eq!((CLASSIC_NS[0], CLASSIC_NS[1], CLASSIC_NS[2]), (1_000, 1_500, 2_000));
+        assert_eq!((CLASSIC_NS[7], CLASSIC_NS[28], CLASSIC_NS[42]), (10_000, 10_000_000, 1_000_000_000));
+        assert!(CLASSIC_NS.windows(2).all(|pair| 2 * pair[1] <= 3 * pair[0]), "a quantile is off by at most a half");
     }
 
     #[test]
@@ -169,8 +181,9 @@ mod tests {
             histogram.record(Nanos::new(ns));
         }
         let counts = histogram.read();
-        assert_eq!((counts.buckets[0], counts.buckets[1]), (2, 1));
-        assert_eq!((counts.buckets[42], counts.buckets[43]), (1, 2));
+        let classic = DURATIONS.classic_counts(&counts.buckets);
+        assert_eq!((classic[0], classic[1]), (2, 1));
+        assert_eq!((classic[42], classic[43]), (1, 2));
         assert_eq!(counts.count(), 6);
         assert_eq!(counts.max(), Nanos::new(u32::MAX.into()));
     }
@@ -182,7 +195,7 @@ mod tests {
         histogram.record(Nanos::new(40_000));
         histogram.record(Nanos::new(70_000));
         let counts = histogram.read();
-        assert_eq!(counts.quantile(0.5), Nanos::new(1_500));
+        assert_eq!(counts.quantile(0.5), Nanos::new(1_236), "2^-19.625 s");
         assert_eq!(counts.quantile(0.99), Nanos::new(40_000));
         assert_eq!(counts.quantile(1.0), Nanos::new(70_000));
         assert_eq!(DurationCounts::default().quantile(0.99), Nanos::ZERO);

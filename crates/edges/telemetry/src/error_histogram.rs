@@ -3,12 +3,25 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::MetricEncoder;
 use symphony_types::Nanos;
 
-/// Upper bounds of the buckets, in thousandths of the prediction: fine around a tenth, an error at which deadlines
-/// kept in simulation may be missed.
-const BOUNDS: [u64; 12] = [5, 10, 20, 30, 50, 70, 100, 150, 200, 300, 500, 1000];
+use crate::fine_buckets::{FineBuckets, PER_DOUBLING, merged, native_bounds};
+
+const MILLION: u64 = 1_000_000;
+
+/// Upper bounds of the classic buckets, in millionths of the prediction: fine around a tenth, an error at which
+/// deadlines kept in simulation may be missed.
+const CLASSIC: [u64; 12] =
+    [5_000, 10_000, 20_000, 30_000, 50_000, 70_000, 100_000, 150_000, 200_000, 300_000, 500_000, 1_000_000];
+
+/// Those of the native buckets: from 2^-10, a thousandth, to four times the prediction.
+const NATIVE: [u64; 12 * PER_DOUBLING + 1] = native_bounds(-10, MILLION);
+
+const BOUNDS: [u64; CLASSIC.len() + NATIVE.len()] = merged(&CLASSIC, &NATIVE);
+
+pub(crate) static ERRORS: FineBuckets =
+    FineBuckets { bounds: &BOUNDS, classic: &CLASSIC, native: &NATIVE, first_power: -10, per_unit: MILLION };
 
 /// The bounds, and one bucket for everything above them.
 const BUCKETS: usize = BOUNDS.len() + 1;
@@ -20,15 +33,21 @@ const BUCKETS: usize = BOUNDS.len() + 1;
 #[derive(Debug)]
 pub struct ErrorHistogram {
     buckets: [AtomicU64; BUCKETS],
-    /// Of errors in thousandths.
+    /// Of errors in millionths.
     sum: AtomicU64,
 }
 
 /// What an [`ErrorHistogram`] held when it was read, or several of them together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCounts {
     buckets: [u64; BUCKETS],
     sum: u64,
+}
+
+impl Default for ErrorCounts {
+    fn default() -> Self {
+        Self { buckets: [0; BUCKETS], sum: 0 }
+    }
 }
 
 impl Default for ErrorHistogram {
@@ -42,14 +61,15 @@ impl ErrorHistogram {
     /// addition has to be atomic.
     pub fn record(&self, predicted: Nanos, measured: Nanos) {
         let (predicted, measured) = (predicted.get(), measured.get());
-        let Some(error) = predicted.abs_diff(measured).saturating_mul(1000).checked_div(predicted) else { return };
-        // Exact: an error above a bound, however slightly, counts above it.
-        let above = |bound: u64| predicted.abs_diff(measured).saturating_mul(1000) > predicted.saturating_mul(bound);
-        let bucket = BOUNDS.partition_point(|&bound| above(bound));
+        if predicted == 0 {
+            return;
+        }
+        // Rounded up, so that an error above a bound, however slightly, counts above it.
+        let error = predicted.abs_diff(measured).saturating_mul(MILLION).div_ceil(predicted);
         let add = |counter: &AtomicU64, amount: u64| {
             counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
         };
-        add(&self.buckets[bucket], 1);
+        add(&self.buckets[ERRORS.at(error)], 1);
         add(&self.sum, error);
     }
 
@@ -79,14 +99,12 @@ impl ErrorCounts {
         self.buckets.iter().sum()
     }
 
-    /// Writes it as a Prometheus histogram of ratios.
+    /// Writes it as a Prometheus histogram of ratios, with classic and native buckets.
     ///
     /// # Errors
     /// If the encoder's output refuses it.
-    pub fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = BOUNDS.iter().map(|&bound| bound as f64 / 1e3).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.buckets).collect();
-        encoder.encode_histogram::<NoLabelSet>(self.sum as f64 / 1e3, self.count(), &buckets, None)
+    pub fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        ERRORS.encode(&self.buckets, self.sum, encoder)
     }
 }
 
@@ -102,7 +120,7 @@ mod tests {
             histogram.record(predicted, Nanos::new(measured));
         }
         let counts = histogram.read();
-        assert_eq!(counts.buckets, [2, 1, 0, 0, 0, 0, 2, 1, 0, 0, 0, 1, 2]);
+        assert_eq!(ERRORS.classic_counts(&counts.buckets), [2, 1, 0, 0, 0, 0, 2, 1, 0, 0, 0, 1, 2]);
         assert_eq!(counts.count(), 9);
     }
 
@@ -115,6 +133,6 @@ mod tests {
         other.record(Nanos::new(1_000), Nanos::new(500));
         let mut both = one.read();
         both.merge(&other.read());
-        assert_eq!((both.count(), both.sum), (2, 750));
+        assert_eq!((both.count(), both.sum), (2, 750_000));
     }
 }

@@ -1,35 +1,32 @@
 //! Native histograms: buckets that grow by a fixed factor and exist where something was counted. They go only to
 //! scrapers that take protobuf ([`encode_protobuf`](crate::Registry::encode_protobuf)); text has the classic buckets
-//! alone.
-//!
-//! Histograms that a decision thread counts have none: it counts without a lock into an array of fixed size, and a
-//! second one with these buckets would double what it does for each value, and take 1.2 KiB more each.
+//! alone. Those of decision threads, which take no lock, are [`FineBuckets`](crate::FineBuckets).
 
 use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 
-/// By how much a bucket's upper end may exceed its lower end, as the Prometheus documentation advises: of the standard
-/// schemas, number 3 with eight buckets for each doubling.
-const NATIVE_FACTOR: f64 = 1.1;
+/// Of the standard schemas the one with eight buckets for each doubling: a bucket's upper end exceeds its lower end by
+/// less than a tenth, as the Prometheus documentation advises.
+pub(crate) const NATIVE_SCHEMA: i8 = 3;
 
 /// Native buckets that one histogram may have, as client libraries advise: at 16 bytes each. Durations from 0.1 ms to
 /// 60 s need 154; what is spread wider is told by fewer buckets for each doubling.
 const NATIVE_BUCKETS_MAX: usize = 160;
 
-/// A histogram of durations in seconds with these classic buckets, and native ones beside. A value is counted by two
-/// searches under a lock; memory is taken for a native bucket that is new, of which there are few.
+/// A histogram with these classic buckets, and native ones beside. A value is counted by two searches under a lock;
+/// memory is taken for a native bucket that is new, of which there are few.
 #[must_use]
-pub fn latency_histogram(bounds: &[f64]) -> Histogram {
-    let native = NativeHistogramConfig::new(NATIVE_FACTOR).max_buckets(NATIVE_BUCKETS_MAX);
+pub fn native_histogram(bounds: &[f64]) -> Histogram {
+    let native = NativeHistogramConfig::with_schema(NATIVE_SCHEMA).max_buckets(NATIVE_BUCKETS_MAX);
     Histogram::new_classic_and_native(bounds.iter().copied(), native)
 }
 
 #[cfg(test)]
 mod tests {
-    use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{self as model, MetricFamily};
-    use prost::Message as _;
+    use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model as model;
 
     use super::*;
     use crate::buckets::REQUEST_SECONDS;
+    use crate::scraped::{native_counts, scraped};
     use crate::{Kind, MetricName, Registry, Unit};
 
     const DURATIONS: MetricName = MetricName {
@@ -41,37 +38,11 @@ mod tests {
     };
 
     /// What a scraper reads of the histogram after these values were counted.
-    fn scraped(values: impl IntoIterator<Item = f64>) -> model::Histogram {
+    fn told(values: impl IntoIterator<Item = f64>) -> model::Histogram {
         let registry = Registry::new("test");
-        let histogram = registry.register(&DURATIONS, latency_histogram(&REQUEST_SECONDS));
+        let histogram = registry.register(&DURATIONS, native_histogram(&REQUEST_SECONDS));
         values.into_iter().for_each(|value| histogram.observe(value));
-        let bytes = registry.encode_protobuf().unwrap();
-        let (mut rest, mut found) = (bytes.as_slice(), None);
-        while !rest.is_empty() {
-            let family = MetricFamily::decode_length_delimited(&mut rest).unwrap();
-            if family.name == DURATIONS.name {
-                assert_eq!(family.r#type, model::MetricType::Histogram as i32);
-                found = family.metric.into_iter().next();
-            }
-        }
-        found.unwrap().histogram.unwrap()
-    }
-
-    /// Native buckets by index: spans say where they lie, deltas how many more they have than the one before.
-    fn native_counts(histogram: &model::Histogram) -> Vec<(i32, i64)> {
-        let (mut index, mut count) = (0, 0);
-        let mut deltas = histogram.positive_delta.iter();
-        let mut counts = Vec::new();
-        for span in &histogram.positive_span {
-            index += span.offset;
-            for _ in 0..span.length {
-                count += deltas.next().unwrap();
-                counts.push((index, count));
-                index += 1;
-            }
-        }
-        assert_eq!(deltas.next(), None, "a delta without a place");
-        counts
+        scraped(&registry, DURATIONS.name)
     }
 
     /// Values from 10 µs to some 60 s, more of them than of buckets.
@@ -83,7 +54,7 @@ mod tests {
     fn native_and_classic_buckets_count_the_same() {
         // Within the limit of buckets, so that the schema stays: from 0.5 ms to 20 s.
         let values: Vec<f64> = durations().filter(|value| (0.0005..20.0).contains(value)).chain([0.0]).collect();
-        let histogram = scraped(values.iter().copied());
+        let histogram = told(values.iter().copied());
         assert_eq!((histogram.schema, histogram.zero_count), (3, 1), "eight buckets for each doubling; 0 by itself");
         assert!((histogram.zero_threshold - 2_f64.powi(-128)).abs() < 1e-50, "{}", histogram.zero_threshold);
         let native = native_counts(&histogram);
@@ -106,7 +77,7 @@ mod tests {
     #[test]
     fn however_wide_durations_are_spread_buckets_are_bounded_and_none_is_lost() {
         let wide = durations().chain([1e-9, 1e6]);
-        let histogram = scraped(wide);
+        let histogram = told(wide);
         let native = native_counts(&histogram);
         assert!(histogram.schema < 3 && !native.is_empty(), "schema {}", histogram.schema);
         let filled = native.iter().filter(|(_, count)| *count > 0).count();
@@ -116,7 +87,7 @@ mod tests {
 
     #[test]
     fn without_values_it_is_told_as_a_native_one_and_texts_are_those_of_a_classic_one() {
-        let empty = scraped([]);
+        let empty = told([]);
         assert!(empty.zero_threshold > 0.0 && empty.positive_span.is_empty() && empty.sample_count == 0);
         let text = |histogram: Histogram| {
             let registry = Registry::new("test");
@@ -124,7 +95,7 @@ mod tests {
             let text = registry.encode();
             text.lines().filter(|line| line.contains(DURATIONS.name)).map(str::to_owned).collect::<Vec<_>>()
         };
-        let (with, without) = (text(latency_histogram(&REQUEST_SECONDS)), text(Histogram::new(REQUEST_SECONDS)));
+        let (with, without) = (text(native_histogram(&REQUEST_SECONDS)), text(Histogram::new(REQUEST_SECONDS)));
         assert_eq!(with, without);
         assert!(with.len() > REQUEST_SECONDS.len(), "{with:?}");
     }

@@ -3,48 +3,49 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::encoding::{MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::MetricEncoder;
+
+use crate::FineBuckets;
 
 /// Whole numbers in given buckets, without a lock: for decision threads, which must not wait for readers.
 ///
 /// One thread records, any thread reads. A reading may miss the values being recorded, and never counts too many.
 #[derive(Debug)]
 pub struct ValueHistogram {
-    bounds: &'static [u64],
-    /// One more than bounds, for everything above them.
-    buckets: Box<[AtomicU64]>,
+    buckets: &'static FineBuckets,
+    counts: Box<[AtomicU64]>,
     sum: AtomicU64,
 }
 
 /// What a [`ValueHistogram`] held when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ValueCounts {
-    bounds: &'static [u64],
-    buckets: Vec<u64>,
+    buckets: &'static FineBuckets,
+    counts: Vec<u64>,
     sum: u64,
 }
 
 impl ValueHistogram {
-    /// With these upper bounds, which ascend.
+    /// With these buckets.
     #[must_use]
-    pub fn new(bounds: &'static [u64]) -> Self {
-        let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Self { bounds, buckets, sum: AtomicU64::new(0) }
+    pub fn new(buckets: &'static FineBuckets) -> Self {
+        let counts = (0..buckets.count()).map(|_| AtomicU64::new(0)).collect();
+        Self { buckets, counts, sum: AtomicU64::new(0) }
     }
 
     /// Counts one value. To be called by one thread only: with a single writer no addition has to be atomic.
     #[inline]
     pub fn record(&self, value: u64) {
-        let bucket = &self.buckets[self.bounds.partition_point(|&bound| bound < value)];
-        bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        let count = &self.counts[self.buckets.at(value)];
+        count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         self.sum.store(self.sum.load(Ordering::Relaxed).wrapping_add(value), Ordering::Relaxed);
     }
 
     /// The counts so far.
     #[must_use]
     pub fn read(&self) -> ValueCounts {
-        let buckets = self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
-        ValueCounts { bounds: self.bounds, buckets, sum: self.sum.load(Ordering::Relaxed) }
+        let counts = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
+        ValueCounts { buckets: self.buckets, counts, sum: self.sum.load(Ordering::Relaxed) }
     }
 }
 
@@ -52,23 +53,21 @@ impl ValueCounts {
     /// How many values were counted.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.buckets.iter().sum()
+        self.counts.iter().sum()
     }
 
-    /// How many values each bucket holds; the last one has those above all bounds.
+    /// How many values each classic bucket holds; the last one has those above all bounds.
     #[must_use]
-    pub fn buckets(&self) -> &[u64] {
-        &self.buckets
+    pub fn classic(&self) -> Vec<u64> {
+        self.buckets.classic_counts(&self.counts)
     }
 
-    /// Writes it as a Prometheus histogram; `per_unit` of the values are 1 there.
+    /// Writes it as a Prometheus histogram, with classic buckets and, where there are any, native ones.
     ///
     /// # Errors
     /// If the encoder's output refuses it.
-    pub fn encode(&self, per_unit: f64, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = self.bounds.iter().map(|&bound| bound as f64 / per_unit).chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.buckets.iter().copied()).collect();
-        encoder.encode_histogram::<NoLabelSet>(self.sum as f64 / per_unit, self.count(), &buckets, None)
+    pub fn encode(&self, encoder: MetricEncoder<'_>) -> fmt::Result {
+        self.buckets.encode(&self.counts, self.sum, encoder)
     }
 }
 
@@ -78,11 +77,12 @@ mod tests {
 
     #[test]
     fn a_value_counts_in_the_first_bucket_that_holds_it() {
-        let histogram = ValueHistogram::new(&[0, 2, 4]);
+        static BUCKETS: FineBuckets = FineBuckets::classic_only(&[0, 2, 4]);
+        let histogram = ValueHistogram::new(&BUCKETS);
         for value in [0, 1, 2, 3, 5, 90] {
             histogram.record(value);
         }
         let counts = histogram.read();
-        assert_eq!((counts.buckets.clone(), counts.sum, counts.count()), (vec![1, 2, 1, 2], 101, 6));
+        assert_eq!((counts.classic(), counts.sum, counts.count()), (vec![1, 2, 1, 2], 101, 6));
     }
 }

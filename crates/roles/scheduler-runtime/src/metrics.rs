@@ -258,8 +258,8 @@ impl Collector for LeadCollector {
             }
         }
         encode_models(&mut encoder, &QUEUED, &status, |model, encoder| ConstGauge::new(model.queued).encode(encoder))?;
-        encode_models(&mut encoder, &BATCH_ITEMS, &status, |model, encoder| model.batch_items.encode(1.0, encoder))?;
-        encode_models(&mut encoder, &WINDOW_USED, &status, |model, encoder| model.window_used.encode(1e3, encoder))?;
+        encode_models(&mut encoder, &BATCH_ITEMS, &status, |model, encoder| model.batch_items.encode(encoder))?;
+        encode_models(&mut encoder, &WINDOW_USED, &status, |model, encoder| model.window_used.encode(encoder))?;
         let mut descriptor =
             encoder.encode_descriptor(EXECUTION_ERROR.bare(), EXECUTION_ERROR.help, None, MetricType::Histogram)?;
         for lead in &status {

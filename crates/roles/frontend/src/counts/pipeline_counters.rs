@@ -71,11 +71,11 @@ pub(crate) struct PipelineCounters {
 }
 
 fn stage_buckets() -> Histogram {
-    symphony_telemetry::latency_histogram(&REQUEST_SECONDS)
+    symphony_telemetry::native_histogram(&REQUEST_SECONDS)
 }
 
 fn hop_buckets() -> Histogram {
-    symphony_telemetry::latency_histogram(&STEP_SECONDS)
+    symphony_telemetry::native_histogram(&STEP_SECONDS)
 }
 
 impl PipelineCounters {

@@ -120,11 +120,11 @@ pub(crate) struct Statistics {
 }
 
 fn duration_buckets() -> Histogram {
-    symphony_telemetry::latency_histogram(&REQUEST_SECONDS)
+    symphony_telemetry::native_histogram(&REQUEST_SECONDS)
 }
 
 fn batch_buckets() -> Histogram {
-    Histogram::new(BATCH_ITEMS.map(|items| items as f64))
+    symphony_telemetry::native_histogram(&BATCH_ITEMS.map(|items| items as f64))
 }
 
 impl Statistics {

@@ -112,7 +112,7 @@ pub(crate) enum Progress {
 
 impl Decoders {
     pub(crate) fn new(config: &ImagesConfig, limits: ImageLimits, registry: &Registry) -> Self {
-        let histogram = || symphony_telemetry::latency_histogram(&STEP_SECONDS);
+        let histogram = || symphony_telemetry::native_histogram(&STEP_SECONDS);
         let counts = Counts {
             outcomes: registry.register(&names::PICTURES, Family::default()),
             decode: registry.register(&names::PICTURE_DECODE, histogram()),

@@ -220,6 +220,13 @@ async fn over_rest_as_over_grpc() {
     let mut both = rest_body();
     both["inputs"][0]["data"] = json!(ITEM);
     assert_eq!(post(&running, "/v2/models/double/infer", &both).await.0, 400);
+    let mut both = rest_body();
+    both["outputs"][0]["parameters"]["binary_data"] = json!(true);
+    let (status, answer) = post(&running, "/v2/models/double/infer", &both).await;
+    assert_eq!((status, &answer["reason"]), (400, &json!("invalid_request")), "{answer}");
+    assert!(answer["error"].as_str().unwrap().contains("binary_data goes with no shared memory"), "{answer}");
+    both["outputs"][0]["parameters"]["binary_data"] = json!(false);
+    assert_eq!(post(&running, "/v2/models/double/infer", &both).await.0, 200);
 
     let (status, answer) = post(&running, "/v2/systemsharedmemory/region/s/register", &json!({ "key": "/x" })).await;
     assert_eq!((status, &answer["reason"]), (400, &json!("invalid_request")), "{answer}");
@@ -230,6 +237,50 @@ async fn over_rest_as_over_grpc() {
     assert_eq!((status, &answer["reason"]), (404, &json!("unknown_region")));
     let (status, answer) = post(&running, "/v2/cudasharedmemory/region/r/register", &json!({})).await;
     assert_eq!((status, &answer["reason"]), (501, &json!("unsupported")));
+}
+
+/// Asks the pipeline `rows` for its outputs `y` and `label` with these parameters, and reads what of each came with the
+/// answer as Triton's C++ client does, and perf_analyzer with it: an output that has parameters must say in them how
+/// many bytes it has behind the JSON.
+async fn ask_as_cpp_client(running: &Running, y: &Value, label: &Value) -> Vec<Vec<u8>> {
+    let body = json!({
+        "inputs": [{ "name": "x", "datatype": "FP32", "shape": [1, 2, 2], "data": ITEM }],
+        "outputs": [{ "name": "y", "parameters": y }, { "name": "label", "parameters": label }],
+    });
+    let answer = Http::new().post(running.url("/v2/models/rows/infer")).json(&body).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 200);
+    let json_bytes = answer.headers().get("inference-header-content-length");
+    let json_bytes: Option<usize> = json_bytes.map(|bytes| bytes.to_str().unwrap().parse().unwrap());
+    let body = answer.bytes().await.unwrap();
+    let (json, mut behind) = body.split_at(json_bytes.unwrap_or(body.len()));
+    let json: Value = serde_json::from_slice(json).unwrap();
+    let mut outputs = Vec::new();
+    for output in json["outputs"].as_array().unwrap() {
+        assert_eq!(output.get("data"), None, "{json}");
+        let bytes = output.get("parameters").map_or(0, |said| said["binary_data_size"].as_u64().unwrap());
+        let (own, others) = behind.split_at(bytes as usize);
+        outputs.push(own.to_vec());
+        behind = others;
+    }
+    assert!(behind.is_empty(), "{json}");
+    outputs
+}
+
+#[tokio::test]
+async fn over_rest_tritons_cpp_client_reads_answers_whichever_of_their_outputs_are_in_shared_memory() {
+    let running = Running::start_with_shared_memory().await;
+    let object = item_and_room("cpp");
+    let region = json!({ "key": object.key(), "byte_size": 32 });
+    assert_eq!(post(&running, "/v2/systemsharedmemory/region/r/register", &region).await, (200, json!({})));
+    let at = |offset: u64| json!({ "shared_memory_region": "r", "shared_memory_offset": offset, "shared_memory_byte_size": 16 });
+    let binary = json!({ "binary_data": true });
+
+    assert_eq!(ask_as_cpp_client(&running, &binary, &at(16)).await, [le(&DOUBLED), vec![]]);
+    assert_eq!(object.bytes()[16..18], [7, 9], "as many rows as there are");
+    assert_eq!(ask_as_cpp_client(&running, &at(16), &binary).await, [vec![], vec![7_u8, 9]]);
+    assert_eq!(object.bytes()[16..], le(&DOUBLED));
+    assert_eq!(ask_as_cpp_client(&running, &at(0), &at(16)).await, [vec![], Vec::<u8>::new()]);
+    assert_eq!((&object.bytes()[..16], &object.bytes()[16..18]), (&le(&DOUBLED)[..], &[7, 9][..]));
 }
 
 #[tokio::test]

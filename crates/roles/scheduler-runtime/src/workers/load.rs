@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use symphony_telemetry::buckets::{BATCH_ITEMS, SHARES};
-use symphony_telemetry::{ValueCounts, ValueHistogram};
+use symphony_telemetry::buckets::{FINE_BATCH_ITEMS, FINE_SHARES};
+use symphony_telemetry::{FineBuckets, ValueCounts, ValueHistogram};
 use symphony_types::{GpuId, ITEM_BOUNDS, ModelId, Time};
+
+/// Items of requests, as they are reported.
+static REQUEST_ITEMS: FineBuckets = FineBuckets::classic_only(&ITEM_BOUNDS);
 
 /// Counts of a model; written by its worker only.
 #[derive(Debug)]
@@ -30,14 +33,14 @@ impl Default for ModelCounts {
     fn default() -> Self {
         Self {
             arrived_items: AtomicU64::default(),
-            request_items: ValueHistogram::new(&ITEM_BOUNDS),
+            request_items: ValueHistogram::new(&REQUEST_ITEMS),
             dropped: AtomicU64::default(),
             executed: AtomicU64::default(),
             failed: AtomicU64::default(),
             late: AtomicU64::default(),
             queued: AtomicU64::default(),
-            batch_items: ValueHistogram::new(&BATCH_ITEMS),
-            window_used: ValueHistogram::new(&SHARES),
+            batch_items: ValueHistogram::new(&FINE_BATCH_ITEMS),
+            window_used: ValueHistogram::new(&FINE_SHARES),
         }
     }
 }
@@ -128,7 +131,7 @@ impl Loads {
         let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
         let read = |counts: &ModelCounts| ModelLoad {
             arrived_items: counts.arrived_items.load(Ordering::Relaxed),
-            request_items: without_trailing_zeros(counts.request_items.read().buckets()),
+            request_items: without_trailing_zeros(&counts.request_items.read().classic()),
             dropped: counts.dropped.load(Ordering::Relaxed),
             executed: counts.executed.load(Ordering::Relaxed),
             failed: counts.failed.load(Ordering::Relaxed),

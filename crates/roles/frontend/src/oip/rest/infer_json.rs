@@ -103,6 +103,13 @@ pub(crate) fn check(
                 let OutputParameters { binary, classes, placed } =
                     OutputParameters::parse(read(output.parameters.as_ref()))?;
                 if let Some(placed) = placed {
+                    if binary == Some(true) {
+                        return Err(invalid(format!(
+                            "output `{}`: {} goes with no shared memory: ask for one of them",
+                            shorten(&output.name),
+                            parameters::BINARY_DATA
+                        )));
+                    }
                     shared.push(SharedOutput { at, tensor: regions.output(&placed)? });
                 }
                 let encoding = encoding_of(binary.unwrap_or(unless_said));
@@ -259,8 +266,13 @@ pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> An
         }
         match output.content {
             // Without parameters, as Triton has it: its C++ client, and perf_analyzer with it, takes an output that has
-            // some for one with binary data.
-            Content::Placed(..) => body.append(&mut object_without_end(&head)),
+            // some for one with binary data. One that has rows to tell has none of that.
+            Content::Placed(..) => {
+                if !head.parameters.is_empty() {
+                    head.parameters.insert(parameters::BINARY_DATA_SIZE, 0.into());
+                }
+                body.append(&mut object_without_end(&head));
+            }
             content if output.encoding == Encoding::Raw => {
                 let data = content.into_raw();
                 head.parameters.insert(parameters::BINARY_DATA_SIZE, data.len().into());

@@ -46,6 +46,13 @@ pub(crate) async fn ready<S: InferenceService>(State(shared): Shape<S>) -> Respo
     when(server.ready, json!({ "live": server.live, "ready": server.ready }))
 }
 
+/// Triton's settings of traces, `/v2[/models/{model}]/trace/setting`, and of the log, `/v2/logging`.
+pub(crate) async fn no_settings() -> Response {
+    let words = "traces and the log are not set by clients: an operator configures them \
+                 (telemetry.otlp_endpoint, telemetry.sample_ratio, log.level)";
+    reply::of_infer(&InferError::Unsupported(words.into()))
+}
+
 /// Runs `page` with the model in the path.
 fn with_model<S: InferenceService>(
     shared: &Shared<S>,

@@ -425,7 +425,7 @@ fn requests_are_counted_by_their_items_once() {
     scene.turn();
     assert_eq!(scene.waiting(), 4);
     let counted = scene.worker.slots[0].as_ref().unwrap().counts.request_items.read();
-    assert_eq!(counted.buckets()[..4], [2, 0, 1, 0]);
+    assert_eq!(counted.classic()[..4], [2, 0, 1, 0]);
 }
 
 #[test]
