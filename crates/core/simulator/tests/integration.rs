@@ -2,6 +2,7 @@
 
 mod auto;
 mod autoscale;
+mod budgets;
 mod family;
 mod gpu_kinds;
 mod kairos_artifact;

@@ -9,10 +9,11 @@ pub(crate) struct Rules {
     pub(crate) gaps: bool,
     pub(crate) spacing: bool,
     pub(crate) overrun: bool,
+    pub(crate) aim: bool,
 }
 
 impl Rules {
-    pub(crate) const ALL: Self = Self { load: true, gaps: true, spacing: true, overrun: true };
+    pub(crate) const ALL: Self = Self { load: true, gaps: true, spacing: true, overrun: true, aim: true };
 
     pub(crate) fn without(rules: &[AutoRule]) -> Self {
         let holds = |rule| !rules.contains(&rule);
@@ -21,6 +22,7 @@ impl Rules {
             gaps: holds(AutoRule::Gaps),
             spacing: holds(AutoRule::Spacing),
             overrun: holds(AutoRule::Overrun),
+            aim: holds(AutoRule::Aim),
         }
     }
 }

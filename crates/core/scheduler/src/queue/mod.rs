@@ -1,5 +1,6 @@
 //! One model: its queue from the viewpoint of each GPU class, and the batch that it would run now.
 
+pub(crate) mod aim;
 pub(crate) mod aimd;
 pub(crate) mod class_profiles;
 pub(crate) mod class_window;

@@ -21,6 +21,7 @@ use crate::meters::lateness_meter::{LatenessMeter, Overrun};
 use crate::meters::rate_meter::RateMeter;
 use crate::pool::account::Account;
 use crate::pool::shedding::Shedding;
+use crate::queue::aim::Aim;
 use crate::queue::class_profiles::ClassProfiles;
 use crate::queue::class_windows::ClassWindows;
 use crate::queue::families::Families;
@@ -46,7 +47,8 @@ const CANCELLED_MAX: usize = 4096;
 pub struct ModelQueueConfig {
     /// ℓ(b) for each GPU class that serves the model; at least one.
     pub profiles: ClassProfiles,
-    /// The model's SLO. Requests may carry other deadlines; the target batch is computed from the SLO.
+    /// The model's SLO. Requests may carry other deadlines; batches are planned for the SLO until requests are seen to
+    /// have another budget.
     pub slo: Nanos,
     /// How the model is scheduled.
     pub policy: Policy,
@@ -72,6 +74,7 @@ pub struct ModelQueue {
     /// Queued requests with more than one item; while zero, items are counted by index.
     multi_item: usize,
     rate: RateMeter,
+    aim: Aim,
     longest_budget: LongestBudget,
     request_items: RequestItems,
     lateness: LatenessMeter,
@@ -122,6 +125,7 @@ impl ModelQueue {
             items_arrived: 0,
             shedding,
             given_data_delay: config.delays.data,
+            aim: Aim::at(config.slo),
             config,
             queue: VecDeque::with_capacity(ROOM),
             batch_max: windows.batch_max(),
@@ -209,7 +213,7 @@ impl ModelQueue {
         let items = std::mem::take(&mut self.items_arrived);
         if items > 0 {
             let delays = &self.config.delays;
-            let budget = self.config.slo - delays.reply - delays.control;
+            let budget = self.aim.budget() - delays.reply - delays.control;
             let rate = self.rate.per_second();
             for window in self.windows.iter() {
                 let times = item_times(window, rate, budget, delays.data);
@@ -235,7 +239,8 @@ impl ModelQueue {
         self.remove_cancelled();
         match input {
             ModelInput::Arrive(request) => {
-                self.longest_budget.record(request.deadline.since(now));
+                let budget = request.deadline.since(now);
+                self.longest_budget.record(budget);
                 // A request larger than any batch says nothing about future batches.
                 let counted = request.items.min(self.batch_max);
                 self.request_items.record(counted);
@@ -249,6 +254,10 @@ impl ModelQueue {
                 }
                 if self.rate.count(now, counted) {
                     self.update_targets();
+                }
+                // A request that no GPU could meet says nothing about those that batches are formed of.
+                if budget >= self.least() {
+                    self.aim.record(budget);
                 }
                 if let Some(gaps) = &mut self.gaps {
                     gaps.count(now);

@@ -1,6 +1,7 @@
 //! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms unless it is said.
 
 mod auto;
+mod budgets;
 mod delays;
 mod family;
 mod orders;
