@@ -65,6 +65,7 @@ fn idle_connections_keep_nobody_else_out_and_are_closed_in_time() {
             (port("frontend", "metrics"), METRICS, METRICS_PER_ADDRESS),
             (port("scheduler-1", "metrics"), METRICS, METRICS_PER_ADDRESS),
         ];
+        let (control, operator) = (port("scheduler-1", "control").to_string(), cluster.net(Role::Operator, "admin"));
         cluster.block_on(async {
             phase("one address opens all that it may at every public port, and says nothing or half of it");
             let mut idle = Vec::new();
@@ -75,6 +76,8 @@ fn idle_connections_keep_nobody_else_out_and_are_closed_in_time() {
                     idle.push(stream);
                 }
             }
+            phase("one with a certificate says nothing at a control port");
+            let mut authenticated = operator.dial(&control, &Role::Scheduler.into()).await.unwrap();
             phase("the next one from there is closed, those of others are served");
             for &(address, words, _) in &ports {
                 assert!(answer(connect_from_elsewhere(address).await, words).await.is_empty(), "{address}");
@@ -84,6 +87,8 @@ fn idle_connections_keep_nobody_else_out_and_are_closed_in_time() {
             cluster.rest().check_emulated_in_any_time("resnet", 3.0).await.unwrap();
 
             phase("the idle ones are closed, and who comes from there is served again");
+            let closed = tokio::time::timeout(CLOSED_WITHIN, authenticated.read_to_end(&mut Vec::new())).await;
+            assert!(closed.is_ok(), "{control} keeps who says nothing");
             for mut stream in idle {
                 let closed = tokio::time::timeout(CLOSED_WITHIN, stream.read_to_end(&mut Vec::new())).await;
                 assert!(closed.is_ok(), "{:?} stays open", stream.peer_addr());

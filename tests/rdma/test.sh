@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs RDMA over Soft-RoCE in a small virtual machine: two processes, the contracts of all transports of payloads and of all links, a whole
-# cluster whose backend is killed, and how long pulls and frames take. Does its own set-up.
+# cluster whose backend and frontend are killed, and how long pulls and frames take. Does its own set-up.
 #
 #   tests/rdma/test.sh [PULLS]    PULLS of 8 × 150 KB are measured (default 200; the last per mille needs 10000 and more). With 0 none
 #                                 are, and the program that measures, half of what is to be built, is left out: as CI runs it

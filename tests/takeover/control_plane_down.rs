@@ -65,14 +65,16 @@ fn where_the_leader_is_gone_with_the_quorum_its_clients_hear_so() {
         for name in &gone {
             cluster.kill(name).unwrap();
         }
-        let killed = Instant::now();
+        let (killed, mut unanswered) = (Instant::now(), 0);
         wait_until("the reason", REFUSED_WITHIN, || {
             let error = cluster.one_request_in_time("first").err().map(|error| error.to_string()).unwrap_or_default();
+            unanswered += u32::from(error.contains("no_answer"));
             ensure!(error.contains("control_plane_lost"), "{error}");
             Ok(())
         })
         .unwrap();
-        eprintln!("refused {} ms after the kill", killed.elapsed().as_millis());
+        let refused_after = killed.elapsed().as_millis();
+        eprintln!("refused {refused_after} ms after the kill; {unanswered} were told `no_answer` before");
 
         phase("they are back, and both sub-clusters serve");
         for name in &gone {

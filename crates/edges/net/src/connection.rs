@@ -5,10 +5,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::sockets::{forward_read, forward_write};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio_rustls::TlsStream;
-use tonic::transport::server::Connected;
 
+use crate::callers::CallerPlace;
 use crate::carriers::Carriers;
 use crate::cluster_level::ClusterLevel;
 use crate::identity::Identity;
@@ -19,13 +18,13 @@ use crate::peer_info::PeerInfo;
 pub struct Connection {
     stream: Stream,
     peer: PeerInfo,
-    place: ConnectionPermit,
+    place: HeldPlace,
     carriers: Carriers,
     level: ClusterLevel,
 }
 
 /// The place of an accepted connection among those of its port, held until both halves are gone.
-type ConnectionPermit = Option<Arc<OwnedSemaphorePermit>>;
+type HeldPlace = Option<Arc<CallerPlace>>;
 
 #[derive(Debug)]
 enum Stream {
@@ -55,7 +54,7 @@ impl Connection {
     }
 
     /// Adds its place among those of its port.
-    pub(crate) fn holding(self, place: OwnedSemaphorePermit) -> Self {
+    pub(crate) fn holding(self, place: CallerPlace) -> Self {
         Self { place: Some(Arc::new(place)), ..self }
     }
 
@@ -96,7 +95,7 @@ impl Connection {
 
 /// The half that receives; the connection keeps its place until both halves are gone.
 #[derive(Debug)]
-pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] ConnectionPermit);
+pub struct ReadHalf(ReadSide, #[expect(dead_code, reason = "held")] HeldPlace);
 
 #[derive(Debug)]
 enum ReadSide {
@@ -106,7 +105,7 @@ enum ReadSide {
 
 /// The half that sends; the connection keeps its place until both halves are gone.
 #[derive(Debug)]
-pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] ConnectionPermit);
+pub struct WriteHalf(WriteSide, #[expect(dead_code, reason = "held")] HeldPlace);
 
 #[derive(Debug)]
 enum WriteSide {
@@ -118,14 +117,6 @@ forward_read!(Connection, stream, Stream { Plain, Tls });
 forward_write!(Connection, stream, Stream { Plain, Tls });
 forward_read!(ReadHalf, 0, ReadSide { Plain, Tls });
 forward_write!(WriteHalf, 0, WriteSide { Plain, Tls });
-
-impl Connected for Connection {
-    type ConnectInfo = PeerInfo;
-
-    fn connect_info(&self) -> PeerInfo {
-        self.peer.clone()
-    }
-}
 
 /// A blocking connection, for threads that must not depend on a runtime.
 pub struct Line {

@@ -1,9 +1,10 @@
-//! Which HTTP a public port speaks, and what a caller must send first: the opening of its connection.
+//! Which HTTP a port speaks, and what a caller must send first: the opening of its connection.
 
 use std::time::Duration;
 
 /// How long after connecting a caller must have sent the head of its first request, or the preface of HTTP/2, which
-/// clients send at once; with TLS the handshake counts, too. Slow connections take a second or two.
+/// clients send at once; with TLS the handshake counts, too, but for internal ports, which bound that by itself. Slow
+/// connections take a second or two.
 pub const OPENING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The beginning of an HTTP/2 connection.

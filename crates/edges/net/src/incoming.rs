@@ -11,6 +11,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use crate::callers::{CallerLimits, Callers, HANDSHAKES_MAX, HANDSHAKES_PER_PEER_MAX, Refusal};
 use crate::connection::Connection;
+use crate::grpc_connection::GrpcConnection;
 use crate::identity::Role;
 use crate::net::Net;
 use crate::refusals::refused;
@@ -28,8 +29,8 @@ pub struct Port {
     pub name: &'static str,
     /// The roles that may call.
     pub allowed: &'static [Role],
-    /// The most concurrent connections of authenticated callers. Further ones are refused: a caller that leaks
-    /// connections must not use up the process's file descriptors and memory.
+    /// The most concurrent connections of authenticated callers, half of them from one address. Further ones are
+    /// refused: a caller that leaks connections must not use up the process's file descriptors and memory.
     pub connections_max: usize,
 }
 
@@ -39,11 +40,19 @@ impl Port {
     pub const fn new(name: &'static str, allowed: &'static [Role], connections_max: usize) -> Self {
         Self { name, allowed, connections_max }
     }
+
+    /// Half of the places for one address, as at public ports: it may be that of all processes, as where a cluster runs
+    /// on one machine, and it may be that of one who has a certificate and keeps connections open.
+    const fn limits(&self) -> CallerLimits {
+        CallerLimits { total: self.connections_max, per_address: self.connections_max.div_ceil(2) }
+    }
 }
 
 /// The connections to one port. A slow or refused caller delays no other.
 #[derive(Debug)]
 pub struct Incoming {
+    /// The port's name.
+    port: &'static str,
     connections: mpsc::Receiver<Connection>,
 }
 
@@ -53,7 +62,7 @@ impl Incoming {
     pub fn new(listener: impl Into<Listener>, net: Net, port: Port) -> Self {
         let (done, connections) = mpsc::channel(WAITING_MAX);
         tokio::spawn(accept(listener.into(), net, port, done));
-        Self { connections }
+        Self { port: port.name, connections }
     }
 
     /// The next connection. Cancel-safe. Never None while the listener lives.
@@ -62,18 +71,16 @@ impl Incoming {
     }
 
     /// For gRPC servers. No item is an error: refused callers are only logged.
-    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection>> + Send + use<> {
-        ReceiverStream::new(self.connections).map(Ok)
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<GrpcConnection>> + Send + use<> {
+        let port = self.port;
+        ReceiverStream::new(self.connections).map(move |connection| Ok(GrpcConnection::new(connection, port)))
     }
 }
 
-async fn accept(
-    listener: Listener,
-    net: Net,
-    Port { name: port, allowed, connections_max }: Port,
-    done: mpsc::Sender<Connection>,
-) {
-    let connections = Arc::new(Semaphore::new(connections_max));
+async fn accept(listener: Listener, net: Net, port: Port, done: mpsc::Sender<Connection>) {
+    let limits = port.limits();
+    let Port { name: port, allowed, .. } = port;
+    let connected = Callers::new(limits);
     let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
     let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
     loop {
@@ -100,15 +107,15 @@ async fn accept(
                 continue;
             }
         };
-        let (net, done, connections) = (net.clone(), done.clone(), Arc::clone(&connections));
+        let (net, done, connected) = (net.clone(), done.clone(), connected.clone());
         tokio::spawn(async move {
             match net.accept(stream, allowed).await {
-                Ok(connection) => match connections.try_acquire_owned() {
+                Ok(connection) => match connected.take_place(peer.ip()) {
                     Ok(held) => drop(done.send(connection.holding(held)).await),
-                    Err(_) => {
-                        refused(port, Refusal::TooMany);
-                        let peer = connection.peer();
-                        tracing::warn!(port, %peer, max = connections_max, "caller turned away: too many connections");
+                    Err(refusal) => {
+                        refused(port, refusal);
+                        let (peer, reason) = (connection.peer(), refusal.label());
+                        tracing::warn!(port, %peer, reason, ?limits, "caller turned away: too many connections");
                     }
                 },
                 Err(error) => {

@@ -4,11 +4,13 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use futures::StreamExt as _;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 
+use crate::http_version::PREFACE;
 use crate::{
-    Authority, Connection, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, HostName,
-    Identity, Incoming, Net, Port, Role,
+    Authority, CredentialError, CredentialFiles, Credentials, HANDSHAKE_TIMEOUT, HANDSHAKES_MAX, HostName, Identity,
+    Incoming, Net, OPENING_TIMEOUT, Port, Refusal, Role,
 };
 
 const SOON: Duration = Duration::from_secs(60);
@@ -315,30 +317,80 @@ async fn a_routed_address_is_dialled_elsewhere_and_must_still_be_who_it_is() {
     }
 }
 
+/// Whether nothing comes of this connection but its end. In TLS 1.3 the caller has its connection before the other side
+/// has checked its certificate.
+async fn is_ended(mut connection: impl AsyncRead + Unpin) -> bool {
+    tokio::time::timeout(SOON, connection.read_u8()).await.unwrap().is_err()
+}
+
+/// An authenticated connection from another address of this host than [`Net::dial`] has.
+async fn dial_from_elsewhere(net: &Net, addr: &str) -> tokio_rustls::client::TlsStream<tokio::net::TcpStream> {
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    let stream = socket.connect(addr.parse().unwrap()).await.unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::clone(&net.credentials().unwrap().now().client));
+    connector.connect("symphony".try_into().unwrap(), stream).await.unwrap()
+}
+
 #[tokio::test]
-async fn connections_beyond_the_limit_of_a_port_are_turned_away_until_one_ends() {
+async fn connections_beyond_the_share_of_an_address_are_turned_away_until_one_ends() {
     let dir = tempfile::tempdir().unwrap();
     let ours = Authority::create(dir.path(), "blue").unwrap();
     let (backend, scheduler) = (net(&ours, "blue", Role::Backend, "b"), net(&ours, "blue", Role::Scheduler, "1"));
     let (listener, addr) = listener().await;
-    let mut incoming = Incoming::new(listener, backend, Port::new("test", &[Role::Scheduler], 2));
+    let mut incoming = Incoming::new(listener, backend, Port::new("shared", &[Role::Scheduler], 4));
     let expected = Role::Backend.into();
     let dial = || async { tokio::time::timeout(SOON, scheduler.dial(&addr, &expected)).await.unwrap().unwrap() };
+    let count = |refusal: Refusal| crate::refusals().get(&("shared", refusal)).copied().unwrap_or(0);
 
     let (first, second) = (dial().await, dial().await);
     let taken = [incoming.next().await.unwrap(), incoming.next().await.unwrap()];
-    // In TLS 1.3 the caller has its connection before the other side has checked its certificate.
-    let ended =
-        |mut third: Connection| async move { tokio::time::timeout(SOON, third.read_u8()).await.unwrap().is_err() };
-    assert!(ended(dial().await).await, "turned away");
+    assert!(is_ended(dial().await).await, "turned away");
+    assert_eq!((count(Refusal::TooManyFromThere), count(Refusal::TooMany)), (1, 0));
+
+    // The other half of the places is for others, whatever certificate they show.
+    let elsewhere = || dial_from_elsewhere(&scheduler, &addr);
+    let (third, fourth) = (elsewhere().await, elsewhere().await);
+    let others = [incoming.next().await.unwrap(), incoming.next().await.unwrap()];
+    assert!(is_ended(elsewhere().await).await, "the port is full");
+    assert_eq!((count(Refusal::TooManyFromThere), count(Refusal::TooMany)), (1, 1));
+    drop((third, fourth, others));
 
     // Either half of a connection keeps its place.
     let [one, two] = taken;
     let (read, write) = one.into_split();
     drop(read);
-    assert!(ended(dial().await).await);
+    assert!(is_ended(dial().await).await);
     drop(write);
-    let _third = dial().await;
-    let third = tokio::time::timeout(SOON, incoming.next()).await.expect("a place is free").unwrap();
-    drop((first, second, two, third));
+    let _fifth = dial().await;
+    let fifth = tokio::time::timeout(SOON, incoming.next()).await.expect("a place is free").unwrap();
+    drop((first, second, two, fifth));
+}
+
+#[tokio::test]
+async fn a_caller_of_a_grpc_port_begins_in_time_or_is_ended() {
+    let dir = tempfile::tempdir().unwrap();
+    let ours = Authority::create(dir.path(), "blue").unwrap();
+    let (server, caller) = (net(&ours, "blue", Role::Scheduler, "1"), net(&ours, "blue", Role::Operator, "admin"));
+    let (listener, addr) = listener().await;
+    let incoming = Incoming::new(listener, server, Port::new("calls", &[Role::Operator], 4));
+    let mut incoming = std::pin::pin!(incoming.into_stream());
+    let expected = Role::Scheduler.into();
+    let silent_ones = || crate::refusals().get(&("calls", Refusal::Silent)).copied().unwrap_or(0);
+    for (words, ends) in [(&PREFACE[..PREFACE.len() - 1], true), (PREFACE, false)] {
+        let mut dialled = tokio::time::timeout(SOON, caller.dial(&addr, &expected)).await.unwrap().unwrap();
+        let mut accepted = tokio::time::timeout(SOON, incoming.next()).await.unwrap().unwrap().unwrap();
+        dialled.write_all(words).await.unwrap();
+        dialled.flush().await.unwrap();
+        accepted.read_exact(&mut vec![0; words.len()]).await.unwrap();
+        // From here on nothing comes, and time passes at once.
+        tokio::time::pause();
+        let silence = tokio::time::timeout(2 * OPENING_TIMEOUT, accepted.read_u8()).await;
+        tokio::time::resume();
+        match ends {
+            true => assert_eq!(silence.expect("the deadline comes first").unwrap_err().kind(), ErrorKind::TimedOut),
+            false => assert!(silence.is_err(), "{silence:?}: a channel may be idle"),
+        }
+        assert_eq!(silent_ones(), 1);
+    }
 }

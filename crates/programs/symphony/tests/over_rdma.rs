@@ -107,7 +107,7 @@ fn all_answered(report: &LoadReport) -> Result<bool> {
 
 #[test]
 #[ignore = "needs an RDMA device, and users: run by tests/rdma/test.sh"]
-fn a_cluster_answers_by_nothing_but_rdma_also_after_its_backend_was_killed() {
+fn a_cluster_answers_by_nothing_but_rdma_also_after_its_backend_and_its_frontend_were_killed() {
     tell("rdma", &shape(), |cluster| {
         let mut model = vec!["model", "load", "resnet", "--emulated", "--subcluster", "default"];
         // Batches of few: each input is two READs, and a request of a processor that is emulated takes milliseconds.
@@ -151,6 +151,27 @@ fn a_cluster_answers_by_nothing_but_rdma_also_after_its_backend_was_killed() {
         let ([read, sent], otherwise) = inputs(cluster).unwrap();
         println!("after its restart: {read} inputs were READ, {sent} came by SEND, {otherwise} otherwise");
         assert!(read > 0 && otherwise == 0);
+        cluster.wait_for_a_balanced_ledger().unwrap();
+
+        phase("the frontend, whose memory is being READ, is killed under load, and comes back");
+        let mut load = cluster.spawn_load("cut-load", &[LOAD], LOAD_S).unwrap();
+        cluster.wait_for_more(20).unwrap();
+        cluster.kill("frontend").unwrap();
+        load.kill().unwrap();
+        cluster.restart("frontend").unwrap();
+        cluster.wait_until_it_serves("resnet").unwrap();
+        wait_for_rdma_everywhere(cluster);
+
+        phase("the same backend READs the inputs of the new boot, and requests are answered, none of them twice");
+        let ([before, _], _) = inputs(cluster).unwrap();
+        let load = cluster.spawn_load("last-load", &[LOAD], QUIET_LOAD_S).unwrap();
+        let report = cluster.load_report(load, QUIET_LOAD_S).unwrap();
+        check_safety(&report).unwrap();
+        assert!(report.number("total", "good").unwrap() > 0.0);
+        let ([read, sent], otherwise) = inputs(cluster).unwrap();
+        println!("after the frontend's: {} were READ, {sent} came by SEND, {otherwise} otherwise", read - before);
+        assert!(read > before && otherwise == 0);
+        wait_for_rdma_everywhere(cluster);
         cluster.wait_for_a_balanced_ledger().unwrap();
     });
 }

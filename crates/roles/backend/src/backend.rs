@@ -44,7 +44,8 @@ const GOODBYE_WITHIN: Duration = Duration::from_millis(500);
 pub const PINNED_BYTES_MAX: u64 = 8 << 30;
 
 /// The port for scheduler replicas, of which a cluster has 64: a connection for leading, one for a standby, and those
-/// being given up.
+/// being given up. A caller may be silent for as long as it likes: a replica that is to lead by a hand-over dials in
+/// advance, and says hello only once it leads.
 const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 
 /// How often it is looked whether a run is stuck.

@@ -60,7 +60,8 @@ fn view(exec_addr: &str, led: bool) -> View {
 
 /// Answers every leader as a backend would.
 async fn backends(listener: TcpListener, net: Net, seals: Arc<AtomicU32>) {
-    let mut incoming = Incoming::new(listener, net, Port::new("played", &[Role::Scheduler], 2 * SUBCLUSTERS as usize));
+    // Half of the places are for one address, which all have here: a connection each, and those being given up.
+    let mut incoming = Incoming::new(listener, net, Port::new("played", &[Role::Scheduler], 4 * SUBCLUSTERS as usize));
     while let Some(connection) = incoming.next().await {
         let (sender, mut receiver) = link_over::<FromBackend, ToBackend>(connection);
         let seals = Arc::clone(&seals);

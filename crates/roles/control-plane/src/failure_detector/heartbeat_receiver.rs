@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use symphony_consensus::{ControlGroup, Leadership, RoundTrip};
 use symphony_net::{CallerLimits, CallerPlace, Callers, Line, Net, Refusal, Role, refused};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::failure_detector::detector::DetectorEvent;
 use crate::failure_detector::event_queue::EventQueue;
@@ -25,6 +25,9 @@ const PORT: &str = "scheduler.beat";
 
 /// Concurrent connections of replicas: 64 replicas, each with an old and a new one.
 pub(crate) const CONNECTIONS_MAX: usize = 128;
+
+/// The part of them from one address: half, as at the other internal ports.
+const CONNECTIONS_PER_ADDRESS_MAX: usize = CONNECTIONS_MAX / 2;
 
 /// Concurrent connections that have not authenticated: twice the number of replicas, which all dial a new Raft leader
 /// at once. Counted apart, so that strangers take no place from authenticated replicas.
@@ -95,7 +98,7 @@ pub(crate) struct Listener {
 impl Listener {
     /// Runs on its own thread; a connection made after `stop` is set ends it.
     pub(crate) fn run(self) {
-        let connections = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let connected = Callers::new(CallerLimits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX });
         let waiting = Callers::new(CallerLimits { total: HANDSHAKES_MAX, per_address: HANDSHAKES_PER_PEER_MAX });
         loop {
             let accepted = self.listener.accept();
@@ -127,7 +130,7 @@ impl Listener {
                 receiver: self.receiver.clone(),
                 answer: self.answer,
                 stop: self.stop.clone(),
-                connections: Arc::clone(&connections),
+                connected: connected.clone(),
             };
             let listen = move || reader.listen(stream, place);
             if let Err(error) = thread::Builder::new().name("beat-reader".to_owned()).spawn(listen) {
@@ -146,7 +149,7 @@ struct ConnectionReader {
     receiver: HeartbeatReceiver,
     answer: Duration,
     stop: Arc<AtomicBool>,
-    connections: Arc<Semaphore>,
+    connected: Callers,
 }
 
 impl ConnectionReader {
@@ -163,9 +166,14 @@ impl ConnectionReader {
         };
         raise_priority();
         drop(waiting);
-        let Ok(_connection) = self.connections.try_acquire() else {
-            refused(PORT, Refusal::TooMany);
-            return tracing::warn!(max = CONNECTIONS_MAX, "heartbeat connection turned away: there are too many");
+        let peer = line.peer();
+        let _place = match self.connected.take_place(peer.addr.ip()) {
+            Ok(place) => place,
+            Err(refusal) => {
+                refused(PORT, refusal);
+                let reason = refusal.label();
+                return tracing::warn!(%peer, reason, "heartbeat connection turned away: too many connections");
+            }
         };
         let mut heard: Option<Heartbeat> = None;
         let ended = self.read_heartbeats(&mut line, &mut heard);
@@ -282,6 +290,18 @@ mod tests {
         }
     }
 
+    /// Connects from another address of this host than the others here have.
+    fn connect_from_elsewhere(to: SocketAddr) -> TcpStream {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stream = runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+            socket.connect(to).await.unwrap().into_std().unwrap()
+        });
+        stream.set_nonblocking(false).unwrap();
+        stream
+    }
+
     #[test]
     fn strangers_that_say_nothing_keep_no_replica_out() {
         let dir = tempfile::tempdir().unwrap();
@@ -292,17 +312,8 @@ mod tests {
         };
         let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
         let scene = Scene::new(net("1"), cluster);
-        let mut strangers = Vec::new();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        for _ in 0..CONNECTIONS_MAX + HANDSHAKES_MAX {
-            // An address other than the replica's.
-            let socket = runtime.block_on(async {
-                let socket = tokio::net::TcpSocket::new_v4().unwrap();
-                socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
-                socket.connect(scene.addr).await.unwrap()
-            });
-            strangers.push(socket);
-        }
+        let strangers: Vec<_> =
+            (0..CONNECTIONS_MAX + HANDSHAKES_MAX).map(|_| connect_from_elsewhere(scene.addr)).collect();
 
         let leader = Expected::named(Role::Scheduler, "1");
         let net = net("2");
@@ -315,6 +326,31 @@ mod tests {
         line.flush().unwrap();
         assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot });
         drop((line, strangers));
+        scene.end();
+    }
+
+    /// In plaintext, where every caller is believed, as one with a certificate is.
+    #[test]
+    fn connections_from_one_address_leave_places_for_those_of_others() {
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
+        let scene = Scene::new(Net::plaintext(), cluster);
+        let (node, boot) = (NodeId::new(2), BootId::new(20));
+        let (checkpoint, level) = (Checkpoint::default(), Level::OLDEST);
+        let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint, echoed: 7, level };
+        // Each has its place, or is turned away, before the next one comes.
+        let answer = |mut line: TcpStream| {
+            line.set_read_timeout(Some(patience)).unwrap();
+            let written = line.write_all(&heartbeat.encode(cluster));
+            let answered = written.and_then(|()| line.read(&mut [0; 1])).is_ok_and(|count| count == 1);
+            while scene.heard.try_recv().is_ok() {}
+            (answered, line)
+        };
+        let crowd: Vec<_> = (0..=CONNECTIONS_MAX).map(|_| answer(TcpStream::connect(scene.addr).unwrap())).collect();
+        assert!(crowd.iter().any(|(answered, _)| *answered) && crowd.iter().any(|(answered, _)| !answered));
+
+        let (answered, line) = answer(connect_from_elsewhere(scene.addr));
+        assert!(answered, "half of the places are for others");
+        drop((line, crowd));
         scene.end();
     }
 
