@@ -204,6 +204,8 @@ pub struct Report {
     pub down_after_ms: Summary,
     /// Over all rounds.
     pub bad_after: u64,
+    /// Requests of the whole run that went to a second frontend, since the first one was gone or drained.
+    pub asked_again: u64,
     /// Over rounds.
     pub serving_after_ms: Summary,
     /// Over rounds.

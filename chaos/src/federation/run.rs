@@ -218,12 +218,13 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
     let mut by_reason: BTreeMap<&str, Vec<&Observation>> = BTreeMap::new();
     let mut findings = Vec::new();
     for one in observations {
+        // Frontends live through everything: one that cannot be asked is found though another one answers.
+        if (one.asked_again || one.fate == Fate::Failed(None)) && findings.is_empty() {
+            findings.push("I3: a request failed at a frontend for what no process gives as a reason".to_owned());
+        }
         match one.fate {
             Fate::Failed(Some(reason)) if times.excuse(reason) => {}
             Fate::Failed(Some(reason)) if !lost(one) => by_reason.entry(reason.label()).or_default().push(one),
-            Fate::Failed(None) if findings.is_empty() => {
-                findings.push("I3: a request failed for what no process gives as a reason".to_owned());
-            }
             _ => {}
         }
     }
@@ -290,11 +291,13 @@ mod tests {
             whole_at: Some(zero + 300 * ms),
             ..RoundRun::new(1, zero + 100 * ms)
         };
-        let judged = |reason, times, model, sent: u32, ended: u32| {
-            let fate = Fate::Failed(reason);
-            let one = Observation { model, sent: zero + sent * ms, ended: zero + ended * ms, fate };
+        let found_of = |one: Observation, times| {
             let loaded = ["a".into(), "b".into()];
             failed_elsewhere(&[one], std::slice::from_ref(&round), &loaded, times).len() == 1
+        };
+        let judged = |reason, times, model, sent: u32, ended: u32| {
+            let (fate, sent, ended) = (Fate::Failed(reason), zero + sent * ms, zero + ended * ms);
+            found_of(Observation { model, sent, ended, asked_again: false, fate }, times)
         };
         let found = |model, sent, ended| {
             let by_times = [Times::Reported, Times::Judged]
@@ -307,6 +310,9 @@ mod tests {
         assert!(found(1, 10, 90), "before");
         assert!(found(1, 301, 310), "after");
         assert!(judged(None, Times::Reported, 1, 150, 160), "in the lost cluster, for no reason");
+        let answered = |asked_again| Observation { model: 0, sent: zero, ended: zero, asked_again, fate: Fate::InTime };
+        assert!(found_of(answered(true), Times::Reported), "a frontend that lives could not be asked");
+        assert!(!found_of(answered(false), Times::Judged));
         for reason in OF_A_BUSY_MACHINE {
             assert!(!judged(Some(reason), Times::Reported, 0, 150, 160), "the machine had no time");
             assert!(judged(Some(reason), Times::Judged, 0, 150, 160));

@@ -119,6 +119,7 @@ impl Conclusion<'_> {
             obeyed_ms: summaries.obeyed,
             down_after_ms: summaries.down_after,
             bad_after: rounds.iter().map(|round| round.bad_after).sum(),
+            asked_again: count(self.observations.iter().filter(|one| one.asked_again).count()),
             serving_after_ms: summaries.serving_after,
             whole_after_ms: summaries.whole_after,
             slo_attainment: attainment(self.observations, self.rounds),
@@ -188,6 +189,7 @@ mod tests {
             model: 0,
             sent: first,
             ended: first + Duration::from_millis(after_ms),
+            asked_again: false,
             fate: Fate::Failed(reason),
         };
         let struck = first + Duration::from_millis(10);
