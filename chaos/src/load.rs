@@ -39,6 +39,19 @@ pub(crate) enum Fate {
     Failed(Option<FailReason>),
 }
 
+impl Fate {
+    /// For counts in reports.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Open => "unanswered",
+            Self::InTime => "in_time",
+            Self::Late => "late",
+            Self::Dropped => "dropped",
+            Self::Failed(reason) => reason.map_or("by the client", FailReason::label),
+        }
+    }
+}
+
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {

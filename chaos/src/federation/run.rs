@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_testkit::Workspace;
@@ -15,6 +15,7 @@ use super::round::Scene;
 use super::scenario::FederationScenario;
 use super::system::Federation;
 use crate::admin::{AdminClients, Commits, Story, lost, recorder};
+use crate::breakdown::Breakdown;
 use crate::cluster::{CLUSTER, ClusterSetup};
 use crate::journal::{self, Executions};
 use crate::load::{Fate, GRACE, Observation, RunningLoad};
@@ -92,7 +93,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
                 }
             }
             Err(error) => {
-                broke_down = Some(format!("round {number}: {error:#}"));
+                broke_down = Some(Breakdown::of(format_args!("round {number}"), &error));
                 break;
             }
         }
@@ -118,7 +119,10 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     for ((name, cluster), written) in federation.clusters.iter().zip(&written) {
         match last_view(cluster).await {
             Some(view) => writes_lost.extend(lost(written, &view)),
-            None => drop(broke_down.get_or_insert(format!("the end: {name} gives no linearizable view"))),
+            None => {
+                let why = anyhow!("{name} gives no linearizable view");
+                broke_down.get_or_insert_with(|| Breakdown::of("the end", &why));
+            }
         }
     }
     for (name, views) in &views {
@@ -136,7 +140,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let journals: Vec<Vec<_>> =
         federation.clusters.iter().map(|(_, cluster)| cluster.journals.values().cloned().collect()).collect();
     if let Err(error) = federation.stop_all().await {
-        broke_down.get_or_insert(format!("the end: {error:#}"));
+        broke_down.get_or_insert_with(|| Breakdown::of("the end", &error));
     }
     let judged = |paths: &Vec<_>| {
         let journals = paths.iter().map(|path: &std::path::PathBuf| journal::read(path)).collect::<Result<Vec<_>>>()?;
@@ -176,7 +180,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         views_compared: compared,
         fullest_permille: fullest,
         invariant_violations: &invariant_violations,
-        broke_down: broke_down.as_deref(),
+        broke_down: broke_down.as_ref(),
     };
     Ok(conclusion.report())
 }
