@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::admin::Story;
+use crate::breakdown::{Breakdown, Mark};
 use crate::journal::Executions;
 use crate::report::{Fault, FaultState, Ledger, Outcome, RoundReport};
 use crate::run::Times;
@@ -11,6 +12,8 @@ use crate::scenario::Promise;
 /// What a run saw.
 #[derive(Debug)]
 pub(crate) struct Evidence<'a> {
+    /// The scenario's name.
+    pub(crate) scenario: &'a str,
     pub(crate) faults: &'a [Fault],
     pub(crate) rounds: &'a [RoundReport],
     pub(crate) ledger: Ledger,
@@ -36,8 +39,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) findings: &'a [String],
     /// Whether the answers of the control group tell one story.
     pub(crate) story: &'a Story,
-    /// Why the cluster could not be brought through all rounds, if so: it did not heal, or a process died.
-    pub(crate) broke_down: Option<&'a str>,
+    /// Why not all rounds were run, if so: the cluster did not heal, a process died, or chaos could not go on.
+    pub(crate) broke_down: Option<&'a Breakdown>,
     /// Why the load generator's numbers are worth nothing, if so.
     pub(crate) load_failure: Option<String>,
     /// Requests that ended before the first fault, and those of them that were answered in time.
@@ -58,10 +61,18 @@ fn named(all: &[String]) -> String {
     }
 }
 
+/// How many there are of each.
+fn counted(counts: &BTreeMap<&'static str, u64>) -> String {
+    counts.iter().map(|(what, count)| format!("{what} {count}")).collect::<Vec<_>>().join(", ")
+}
+
 /// The outcome, and why it is no pass. A violation counts even where the harness failed as well: what was seen was
 /// seen, except for times, which a generator that lags makes by itself.
 pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec<String>) {
     let (mut broken, mut useless) = (Vec::new(), Vec::new());
+    // Scenarios are compiled in: no option sets these.
+    let in_load =
+        |key: &str| format!("`{key}` of `[load]` in chaos/scenarios/{}.toml (and build again)", evidence.scenario);
     let Ledger { accepted, in_time, late, dropped, failed, cancelled, lost, answered_twice } = evidence.ledger;
     let ended = in_time + late + dropped + failed + cancelled;
     if lost > 0 || ended < accepted {
@@ -80,8 +91,8 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
     }
     let failed_since: u64 = evidence.failed_for.values().sum();
     if let Some(promised) = promise.failed_max.filter(|promised| failed_since > *promised) {
-        let reasons: Vec<_> = evidence.failed_for.iter().map(|(reason, count)| format!("{reason} {count}")).collect();
-        broken.push(format!("{failed_since} requests failed ({}); promised are {promised}", reasons.join(", ")));
+        let reasons = counted(&evidence.failed_for);
+        broken.push(format!("{failed_since} requests failed ({reasons}); promised are {promised}"));
     }
     if evidence.foreign > 0 {
         broken.push(format!(
@@ -113,24 +124,32 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
             .story
             .undecided
             .iter()
-            .map(|why| format!("I4 is not decided: {why}; lower `admin_clients` of `[load]`, or `--repeat`")),
+            .map(|why| format!("I4 is not decided: {why}; lower {}, or `--repeat`", in_load("admin_clients"))),
     );
-    let why = evidence.broke_down.map(|why| format!("I8: {why}"));
     // A machine that is too small for the scenario without any fault says nothing of times.
     let (ended_in_calm, good_in_calm) = evidence.calm;
     let starved = good_in_calm * 2 < ended_in_calm;
     if starved && evidence.times == Times::Judged {
         useless.push(format!(
             "before the first fault {good_in_calm} of {ended_in_calm} requests were answered in time: the machine is too small for the scenario; \
-             give it cores, or lower the rate"
+             give it cores, or lower {}",
+            in_load("rate_rps")
         ));
     }
-    if starved && evidence.rounds.is_empty() {
-        useless.extend(why);
-    } else {
-        broken.extend(why);
+    if let Some(Breakdown { mark, words }) = evidence.broke_down {
+        match mark {
+            Some(Mark::Chaos) => useless.push(format!("{words}; give it what it lacks, or use another machine")),
+            Some(Mark::Forgot) => broken.push(words.clone()),
+            None if starved && evidence.rounds.is_empty() => {
+                let rate = in_load("rate_rps");
+                useless.push(format!("I8, on a machine without time for it: {words}; give it cores, or lower {rate}"));
+            }
+            None => broken.push(format!("I8: {words}")),
+        }
     }
-    useless.extend(evidence.load_failure.clone());
+    if let Some(why) = &evidence.load_failure {
+        useless.push(format!("{why}; the rate is {}", in_load("rate_rps")));
+    }
     if evidence.load_failure.is_none() && !starved {
         evidence.rounds.iter().for_each(|round| judge_round(round, promise, &mut broken));
     }
@@ -138,7 +157,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
         useless.push(format!("{missing} records of the backends' journals are missing: give their disk room, and the run a core; `--keep` keeps them"));
     }
     if *ran == 0 {
-        useless.push("no batch is in the backends' journals; raise `rate_rps` of `[load]`, or `--repeat`".into());
+        useless.push(format!("no batch is in the backends' journals; raise {}, or `--repeat`", in_load("rate_rps")));
     }
     useless.extend(
         evidence
@@ -150,10 +169,16 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
         useless.push("no leader was cut off from a quorum; use another `--seed` or more `--repeat`".into());
     }
     if !evidence.faults.iter().any(|fault| fault.state == FaultState::Installed) {
-        useless.push("no fault was installed; `-o details` says why. Use another `--seed` or more `--repeat`, or a machine that can".into());
+        let of_each = |fault: &Fault| Some(format!("{}: {}", fault.kind, fault.why.as_deref()?));
+        let whys: Vec<_> = evidence.faults.iter().filter_map(of_each).collect();
+        let whys = named(&whys);
+        useless.push(format!("no fault was installed{whys}; use another `--seed` or machine, or more `--repeat`"));
     }
     if accepted == 0 || in_time == 0 {
-        useless.push(format!("{accepted} requests were accepted, {in_time} answered in time; nothing was at stake: raise `rate_rps` of `[load]`, or give it a core"));
+        useless.push(format!(
+            "{accepted} requests were accepted, {in_time} answered in time; nothing was at stake: raise {}, or give it a core",
+            in_load("rate_rps")
+        ));
     }
     match (broken.is_empty(), useless.is_empty()) {
         (true, true) => (Outcome::Pass, Vec::new()),
@@ -163,15 +188,16 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
 }
 
 fn judge_round(round: &RoundReport, promise: &Promise, broken: &mut Vec<String>) {
-    let number = round.round;
+    let struck: Vec<_> =
+        [&round.victims, &round.struck].into_iter().filter(|names| !names.is_empty()).map(|n| n.join(", ")).collect();
+    let struck = if struck.is_empty() { String::new() } else { format!(" (struck: {})", struck.join("; ")) };
+    let mut find = |words: String| broken.push(format!("round {}: {words}{struck}", round.round));
     let mut at_most = |what: &str, measured: Option<f64>, promised: Option<f64>| {
         let Some(promised) = promised else { return };
         match measured {
             Some(measured) if measured <= promised => {}
-            Some(measured) => {
-                broken.push(format!("round {number}: {what} {measured:.0} ms; promised are {promised:.0} ms"))
-            }
-            None => broken.push(format!("round {number}: {what} never; promised are {promised:.0} ms")),
+            Some(measured) => find(format!("{what} {measured:.0} ms; promised are {promised:.0} ms")),
+            None => find(format!("{what} never; promised are {promised:.0} ms")),
         }
     };
     at_most("no good answer for", Some(round.dispatch_gap_ms), promise.dispatch_gap_ms);
@@ -186,21 +212,21 @@ fn judge_round(round: &RoundReport, promise: &Promise, broken: &mut Vec<String>)
     }
     at_most("the view called the backends that were struck down after", round.down_after_ms, promise.down_ms);
     at_most("I8: serving again after", round.serving_after_ms, promise.serving_ms);
-    at_most("I8: whole again after", round.whole_after_ms, promise.whole_ms);
+    let missing = round.missing_last.as_ref().map_or_else(String::new, |missing| format!(" (last missing: {missing})"));
+    at_most(&format!("I8: whole again{missing} after"), round.whole_after_ms, promise.whole_ms);
     if let Some(promised) = promise.bad_after_max.filter(|promised| round.bad_after > *promised) {
-        let bad = round.bad_after;
-        broken.push(format!(
-            "round {number}: {bad} requests not answered in time after the end; promised are {promised}"
-        ));
+        let (bad, ends) = (round.bad_after, counted(&round.bad_after_for));
+        find(format!("{bad} requests not answered in time after the end ({ends}); promised are {promised}"));
     }
     if let Some(promised) = promise.serves_on_ms.filter(|promised| round.served_on_ms < *promised) {
-        let served = round.served_on_ms;
-        broken.push(format!("round {number}: served on for {served:.0} ms; promised are {promised:.0} ms"));
+        find(format!("served on for {:.0} ms; promised are {promised:.0} ms", round.served_on_ms));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use symphony_load::Verdict;
+
     use super::*;
 
     const PROMISE: Promise = Promise {
@@ -231,18 +257,29 @@ mod tests {
         writes_lost: Vec<String>,
         findings: Vec<String>,
         story: Story,
-        broke_down: Option<&'static str>,
+        broke_down: Option<Breakdown>,
         load_failure: Option<String>,
         calm: (u64, u64),
         times: Times,
     }
 
+    fn broken(mark: Option<Mark>, words: &str) -> Option<Breakdown> {
+        Some(Breakdown { mark, words: words.into() })
+    }
+
     fn judged(change: impl FnOnce(&mut Scene)) -> (Outcome, String) {
+        let (outcome, reasons) = reasons_of(change);
+        (outcome, reasons.join("; "))
+    }
+
+    fn reasons_of(change: impl FnOnce(&mut Scene)) -> (Outcome, Vec<String>) {
         let fault = Fault { kind: "kill", state: FaultState::Installed, who: vec![], round: 1, how: None, why: None };
         let mut scene = Scene {
             faults: vec![fault],
             round: RoundReport {
                 round: 1,
+                victims: vec!["n1".into()],
+                struck: vec!["a".into(), "b".into()],
                 dispatch_gap_ms: 150.0,
                 elsewhere_gap_ms: Some(20.0),
                 commit_gap_ms: Some(100.0),
@@ -274,6 +311,7 @@ mod tests {
         let rounds = [scene.round];
         let rounds = &rounds[..scene.rounds];
         let evidence = Evidence {
+            scenario: "overlap",
             faults: &scene.faults,
             rounds,
             ledger: scene.ledger,
@@ -288,13 +326,12 @@ mod tests {
             writes_lost: &scene.writes_lost,
             findings: &scene.findings,
             story: &scene.story,
-            broke_down: scene.broke_down,
+            broke_down: scene.broke_down.as_ref(),
             calm: scene.calm,
             times: scene.times,
             load_failure: scene.load_failure,
         };
-        let (outcome, reasons) = judge(&evidence, &PROMISE);
-        (outcome, reasons.join("; "))
+        judge(&evidence, &PROMISE)
     }
 
     #[test]
@@ -307,7 +344,7 @@ mod tests {
     #[test]
     fn each_planted_violation_is_found() {
         type Plant = fn(&mut Scene);
-        let plants: [(&str, Plant); 28] = [
+        let plants: [(&str, Plant); 30] = [
             ("I4: no place is left", |s| s.story.contradiction = Some("no place is left".into())),
             ("I3: 2 requests have no outcome", |s| s.ledger.lost = 2),
             ("I3: 4 requests have no outcome (a; b; c; and others)", |s| {
@@ -328,13 +365,19 @@ mod tests {
                 s.writes_lost = vec!["write-1: 6 was acknowledged, 5 is held".into()];
             }),
             ("I5: they differ", |s| s.findings = vec!["I5: they differ".into()]),
-            ("I8: it did not heal", |s| s.broke_down = Some("it did not heal")),
-            ("no good answer for 1001 ms", |s| s.round.dispatch_gap_ms = 1001.0),
+            ("I8: it did not heal", |s| s.broke_down = broken(None, "it did not heal")),
+            ("forgot: n2 runs on", |s| s.broke_down = broken(Some(Mark::Forgot), "round 1: forgot: n2 runs on")),
+            ("round 1: no good answer for 1001 ms; promised are 1000 ms (struck: n1; a, b)", |s| {
+                s.round.dispatch_gap_ms = 1001.0;
+            }),
             ("no good answer elsewhere for 101 ms", |s| s.round.elsewhere_gap_ms = Some(101.0)),
             ("no commit for 501 ms", |s| s.round.commit_gap_ms = Some(501.0)),
             ("I8: serving again after never", |s| s.round.serving_after_ms = None),
             ("I8: serving again after 1001 ms", |s| s.round.serving_after_ms = Some(1001.0)),
             ("I8: whole again after 2001 ms", |s| s.round.whole_after_ms = Some(2001.0)),
+            ("I8: whole again (last missing: n1 is not up) after never; promised are 2000 ms (struck", |s| {
+                (s.round.whole_after_ms, s.round.missing_last) = (None, Some("n1 is not up".into()));
+            }),
             ("I2: a leader without a quorum was obeyed for 1251 ms", |s| s.round.obeyed_ms = Some(1251.0)),
             ("I7: they do not fit", |s| s.findings = vec!["I7: they do not fit".into()]),
             ("2 requests failed (no_answer 1, payload_lost 1); promised are 1", |s| {
@@ -342,8 +385,10 @@ mod tests {
             }),
             ("struck down after 3001 ms", |s| s.round.down_after_ms = Some(3001.0)),
             ("struck down after never", |s| s.round.down_after_ms = None),
-            ("3 requests not answered in time after the end", |s| s.round.bad_after = 3),
-            ("served on for 49 ms", |s| s.round.served_on_ms = 49.0),
+            ("3 requests not answered in time after the end (late 1, payload_lost 2); promised are 2 (struck", |s| {
+                (s.round.bad_after, s.round.bad_after_for) = (3, [("late", 1), ("payload_lost", 2)].into());
+            }),
+            ("served on for 49 ms; promised are 50 ms (struck: n1; a, b)", |s| s.round.served_on_ms = 49.0),
             ("lagged", |s| (s.ledger.lost, s.load_failure) = (1, Some("the generator lagged".into()))),
         ];
         for (reason, plant) in plants {
@@ -351,33 +396,59 @@ mod tests {
             assert_eq!(outcome, Outcome::Violation, "{reason}");
             assert!(reasons.contains(reason), "{reasons}");
         }
+        let (_, reasons) = judged(|s| (s.round.victims, s.round.struck, s.round.served_on_ms) = (vec![], vec![], 49.0));
+        assert_eq!(reasons, "round 1: served on for 49 ms; promised are 50 ms", "nobody was struck");
+        let (_, reasons) = judged(|s| s.broke_down = broken(Some(Mark::Forgot), "round 1: forgot: n2 runs on"));
+        assert_eq!(reasons, "round 1: forgot: n2 runs on", "that is no I8");
     }
 
     #[test]
-    fn runs_that_prove_nothing_are_failures_of_the_harness() {
+    fn runs_that_prove_nothing_are_failures_of_the_harness_and_say_what_to_change() {
         type Plant = fn(&mut Scene);
-        let plants: [(&str, Plant); 9] = [
+        let plants: [(&str, Plant); 13] = [
             ("no leader was cut off", |s| s.round.obeyed_ms = None),
             ("no write was ever answered", |s| s.idle = vec!["write"]),
-            ("I4 is not decided", |s| s.story.undecided = Some("too many steps".into())),
-            ("no fault was installed", |s| s.faults[0].state = FaultState::Skipped),
+            ("lower `admin_clients` of `[load]` in chaos/scenarios/overlap.toml (and build again)", |s| {
+                s.story.undecided = Some("too many steps".into());
+            }),
+            ("no fault was installed (kill: no process has the role)", |s| {
+                (s.faults[0].state, s.faults[0].why) = (FaultState::Skipped, Some("no process has the role".into()));
+            }),
             ("no fault was installed", |s| s.faults[0].state = FaultState::Indeterminate),
             ("nothing was at stake", |s| s.ledger = Ledger::default()),
             ("3 records of the backends' journals are missing", |s| s.executions.missing = 3),
             ("no batch is in", |s| s.executions.ran = 0),
+            ("too small for the scenario", |s| s.calm = (4, 1)),
+            ("chaos itself failed: no room", |s| {
+                s.broke_down = broken(Some(Mark::Chaos), "round 1: chaos itself failed: no room");
+            }),
+            ("I8, on a machine without time for it: not whole", |s| {
+                (s.rounds, s.calm, s.times) = (0, (4, 1), Times::Reported);
+                s.broke_down = broken(None, "not whole");
+            }),
             // The same gap under a generator that lagged says nothing.
-            ("lagged", |s| (s.round.dispatch_gap_ms, s.load_failure) = (5000.0, Some("the generator lagged".into()))),
+            ("the generator lagged", |s| {
+                let lagged = Verdict::Lagged { p99_ms: 53.0, p99_allowed_ms: 50.0, max_ms: 60.0, max_allowed_ms: 1e3 };
+                (s.round.dispatch_gap_ms, s.load_failure) = (5000.0, Some(lagged.to_string()));
+            }),
+            ("3 requests were withheld", |s| s.load_failure = Some(Verdict::Overran { withheld: 3 }.to_string())),
         ];
         for (reason, plant) in plants {
-            let (outcome, reasons) = judged(plant);
+            let (outcome, reasons) = reasons_of(plant);
             assert_eq!(outcome, Outcome::Harness, "{reason}");
-            assert!(reasons.contains(reason), "{reasons}");
+            assert!(reasons.iter().any(|said| said.contains(reason)), "{reasons:?}");
+            for said in reasons {
+                // What a verdict of the generator advises counts, not what is added to it about files.
+                let said = said.split("; the rate is ").next().unwrap();
+                let advises = ["give ", "raise ", "lower ", "another "].iter().any(|advice| said.contains(advice));
+                assert!(advises, "no advice: {said}");
+            }
         }
     }
 
     #[test]
     fn a_machine_that_is_too_small_without_any_fault_says_nothing_of_times() {
-        let whole = |calm| judged(|s| (s.rounds, s.broke_down, s.calm) = (0, Some("not whole"), calm)).0;
+        let whole = |calm| judged(|s| (s.rounds, s.broke_down, s.calm) = (0, broken(None, "not whole"), calm)).0;
         assert_eq!(whole((4, 1)), Outcome::Harness);
         assert_eq!(whole((4, 2)), Outcome::Violation);
         let slow = |calm| judged(|s| (s.round.whole_after_ms, s.calm) = (None, calm)).0;

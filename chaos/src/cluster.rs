@@ -37,6 +37,7 @@ pub(crate) use process::Process;
 pub(crate) use process::Processes;
 pub(crate) use writers::{Writer, Writers};
 
+use crate::breakdown::chaos_failed;
 use crate::network::Network;
 use crate::scenario::{ClusterShape, Links};
 
@@ -154,11 +155,24 @@ impl Cluster {
 
     /// Waits until the cluster's view fulfils a condition, which says what is missing.
     pub(crate) async fn until(&mut self, what: &str, condition: impl Fn(&View) -> Result<(), String>) -> Result<View> {
+        self.until_noting(what, condition, drop).await
+    }
+
+    /// The same, and tells `note` what is missing whenever something is, be it the view.
+    pub(crate) async fn until_noting(
+        &mut self,
+        what: &str,
+        condition: impl Fn(&View) -> Result<(), String>,
+        note: impl Fn(String),
+    ) -> Result<View> {
         let control = self.control.clone();
         let waited = wait_until_async(what, READY_WITHIN, || async {
-            let view = control.get(true, VIEW_WITHIN).await?;
-            condition(&view).map_err(anyhow::Error::msg)?;
-            Ok(view)
+            let view = control.get(true, VIEW_WITHIN).await.map_err(|error| error.to_string());
+            let met = view.and_then(|view| condition(&view).map(|()| view));
+            met.map_err(|missing| {
+                note(missing.clone());
+                anyhow::Error::msg(missing)
+            })
         });
         let mut waited = std::pin::pin!(waited);
         loop {
@@ -230,13 +244,13 @@ impl Cluster {
     pub(crate) fn kill(&mut self, process: Process) -> Result<()> {
         let child = self.child(process)?;
         ensure!(child.ended()?.is_none(), "{process} had ended before it was killed");
-        child.kill()?;
+        child.kill().map_err(chaos_failed)?;
         self.put_aside(process)
     }
 
     /// SIGTERM, and waits for the end.
     pub(crate) async fn stop(&mut self, process: Process) -> Result<()> {
-        self.child(process)?.signal(Signal::SIGTERM)?;
+        self.signal(process, Signal::SIGTERM)?;
         let give_up = tokio::time::Instant::now() + STOP_WITHIN;
         while self.child(process)?.ended()?.is_none() {
             ensure!(tokio::time::Instant::now() < give_up, "{process} has not ended {STOP_WITHIN:?} after SIGTERM");
@@ -254,13 +268,15 @@ impl Cluster {
     /// Starts a process that does not run, over its own data.
     pub(crate) fn start_again(&mut self, process: Process) -> Result<()> {
         let spec = self.not_running.remove(&process).with_context(|| format!("{process} runs already"))?;
-        self.running.insert(process, spec.spawn()?);
+        self.running.insert(process, spec.spawn().map_err(chaos_failed)?);
         Ok(())
     }
 
     /// Sends a signal.
     pub(crate) fn signal(&mut self, process: Process, signal: Signal) -> Result<()> {
-        self.child(process)?.signal(signal)
+        let child = self.child(process)?;
+        ensure!(child.ended()?.is_none(), "{process} had ended before it got {signal}");
+        child.signal(signal).map_err(chaos_failed)
     }
 
     /// The directory of a replica's log.
@@ -370,7 +386,7 @@ fn nodes_up(view: &View) -> usize {
 }
 
 /// All processes registered, every sub-cluster with a leader and all others as standbys, every model held by a backend.
-fn whole(view: &View, processes: &Processes) -> Result<(), String> {
+pub(crate) fn whole(view: &View, processes: &Processes) -> Result<(), String> {
     let (replicas, up) = (processes.replicas().count(), nodes_up(view));
     if up != replicas {
         return Err(format!("{up} of {replicas} schedulers are up"));

@@ -1,6 +1,7 @@
 //! Fault scenarios against real processes: what they are, how they are run, and what a run found.
 
 mod admin;
+mod breakdown;
 mod checker;
 mod cluster;
 mod fault;

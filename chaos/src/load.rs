@@ -39,6 +39,19 @@ pub(crate) enum Fate {
     Failed(Option<FailReason>),
 }
 
+impl Fate {
+    /// For counts in reports.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Open => "unanswered",
+            Self::InTime => "in_time",
+            Self::Late => "late",
+            Self::Dropped => "dropped",
+            Self::Failed(reason) => reason.map_or("by the client", FailReason::label),
+        }
+    }
+}
+
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
@@ -46,6 +59,8 @@ pub(crate) struct Observation {
     pub(crate) model: usize,
     pub(crate) sent: Instant,
     pub(crate) ended: Instant,
+    /// Whether another frontend was asked, since the first one could not be.
+    pub(crate) asked_again: bool,
     pub(crate) fate: Fate,
 }
 
@@ -57,7 +72,7 @@ impl Observations {
     fn begin(&self, model: usize) -> usize {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let sent = Instant::now();
-        all.push(Observation { model, sent, ended: sent, fate: Fate::Open });
+        all.push(Observation { model, sent, ended: sent, asked_again: false, fate: Fate::Open });
         all.len() - 1
     }
 
@@ -66,6 +81,13 @@ impl Observations {
         let ended = Instant::now();
         if let Some(one) = all.get_mut(index) {
             (one.ended, one.fate) = (ended, judge(ended - one.sent));
+        }
+    }
+
+    fn ask_again(&self, index: usize) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(one) = all.get_mut(index) {
+            one.asked_again = true;
         }
     }
 
@@ -96,9 +118,15 @@ pub(crate) fn longest_gap(times: impl IntoIterator<Item = Instant>, from: Instan
     longest
 }
 
-/// All frontends in turn, observed.
-struct Observed {
-    targets: Vec<GrpcTarget>,
+/// Whether a client has to ask another frontend: this one cannot be reached, ended meanwhile, or takes no requests.
+fn asks_another(end: &End) -> bool {
+    let reasons = ["cannot_connect", "connection_lost", FailReason::Draining.label()];
+    matches!(end, End::Failed(why) if reasons.contains(&&**why))
+}
+
+/// All frontends in turn, observed. As clients have to, it asks the next one, once, where one is gone or drains.
+struct Observed<T> {
+    targets: Vec<T>,
     /// Each model's own: models take turns themselves, and would else always meet the same frontend.
     turns: Vec<AtomicUsize>,
     models: Vec<Arc<str>>,
@@ -107,12 +135,19 @@ struct Observed {
     observations: Observations,
 }
 
-impl Target for Observed {
+impl<T: Target> Target for Observed<T> {
     async fn send(&self, request: Request) -> Answer {
         let model = self.models.iter().position(|name| *name == request.model).unwrap_or_default();
-        let turn = self.turns[model].fetch_add(1, Ordering::Relaxed) % self.targets.len();
+        let (frontends, turn) = (self.targets.len(), self.turns[model].fetch_add(1, Ordering::Relaxed));
         let index = self.observations.begin(model);
-        let answer = self.targets[turn].send(request).await;
+        let again = (frontends > 1).then(|| request.clone());
+        let mut answer = self.targets[turn % frontends].send(request).await;
+        if asks_another(&answer.end)
+            && let Some(request) = again
+        {
+            self.observations.ask_again(index);
+            answer = self.targets[(turn + 1) % frontends].send(request).await;
+        }
         self.observations.end(index, |took| match &answer.end {
             End::Ok if took <= self.within[model] => Fate::InTime,
             End::Ok | End::Late => Fate::Late,
@@ -251,5 +286,49 @@ mod tests {
             observations.end(index, |_| fate);
         }
         assert_eq!(observations.first_good(0, since), Some(observations.all()[3].ended));
+    }
+
+    /// A frontend at which every request ends like this, and how many came.
+    struct Fake(End, AtomicUsize);
+
+    impl Target for Fake {
+        async fn send(&self, _: Request) -> Answer {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            Answer::ended(self.0.clone())
+        }
+    }
+
+    /// How many requests each of these frontends got if the one whose turn it is is asked, how that ended, and whether
+    /// another one was asked.
+    async fn sent(turn: usize, ends: &[End]) -> (Vec<usize>, Fate, bool) {
+        let target = Observed {
+            targets: ends.iter().map(|end| Fake(end.clone(), AtomicUsize::new(0))).collect(),
+            turns: vec![AtomicUsize::new(turn)],
+            models: vec!["m".into()],
+            within: vec![Duration::MAX],
+            observations: Observations::default(),
+        };
+        let request = Request { id: 1, model: "m".into(), items: 1, inputs: vec![], pictures: None, timeout: None };
+        target.send(request).await;
+        let asked = target.targets.iter().map(|frontend| frontend.1.load(Ordering::Relaxed)).collect();
+        let Observation { fate, asked_again, .. } = target.observations.all()[0];
+        (asked, fate, asked_again)
+    }
+
+    #[tokio::test]
+    async fn a_request_goes_to_the_next_frontend_once_if_its_own_is_gone_or_drains() {
+        let failed = |why: &'static str| End::Failed(why.into());
+        for why in ["cannot_connect", "connection_lost", "draining"] {
+            assert_eq!(sent(0, &[failed(why), End::Ok]).await, (vec![1, 1], Fate::InTime, true), "{why}");
+        }
+        let gone = failed("cannot_connect");
+        assert_eq!(sent(1, &[End::Ok, gone.clone()]).await, (vec![1, 1], Fate::InTime, true), "the first is the next");
+        let all_gone = [gone.clone(), gone.clone(), End::Ok];
+        assert_eq!(sent(0, &all_gone).await, (vec![1, 1, 0], Fate::Failed(None), true), "once");
+        assert_eq!(sent(0, &[gone]).await, (vec![1], Fate::Failed(None), false), "there is no other");
+        for end in [failed("payload_lost"), End::Dropped("shed".into()), End::Late] {
+            let (asked, _, asked_again) = sent(0, &[end, End::Ok]).await;
+            assert_eq!((asked, asked_again), (vec![1, 0], false), "no other would answer better");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! What a run found: the words of every chaos report.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 /// How a run ended.
@@ -100,8 +102,9 @@ pub struct RoundReport {
     pub victims: Vec<String>,
     /// Sub-clusters that they led or served.
     pub struck: Vec<String>,
-    /// From the first fault until a view named another leader of all sub-clusters whose leader was struck; none if
-    /// none was, or none changed.
+    /// From the first fault until another leader was known of all sub-clusters whose leader was struck: by its first
+    /// seal in the journals or the view that names it, whichever is earlier; none if none was struck, or none changed.
+    /// In a federation until the plan named new homes.
     pub named_after_ms: Option<f64>,
     /// The longest time without a good answer, of the sub-clusters that were struck; of all, if none was.
     pub dispatch_gap_ms: f64,
@@ -123,13 +126,21 @@ pub struct RoundReport {
     /// From the first fault until a view said that each backend that was struck is down; none if none was, or not all
     /// were.
     pub down_after_ms: Option<f64>,
+    /// Requests sent from the first fault until the cluster was whole and served again.
+    pub sent_during: u64,
+    /// Those of them that ended without a good answer.
+    pub bad_during: u64,
     /// Requests sent from the end of the last fault on, as long as the round is watched, that ended without a good
     /// answer.
     pub bad_after: u64,
+    /// How these ended, and how many of them.
+    pub bad_after_for: BTreeMap<&'static str, u64>,
     /// From the end of the last fault until every sub-cluster answered a request in time that was sent after it.
     pub serving_after_ms: Option<f64>,
     /// From the end of the last fault until all processes were registered and every sub-cluster led.
     pub whole_after_ms: Option<f64>,
+    /// What was missing when the cluster was last seen not to be whole; none if it never was seen so.
+    pub missing_last: Option<String>,
 }
 
 /// Shares of requests that were answered in time: in the second before the faults, from the first fault until the
@@ -202,8 +213,14 @@ pub struct Report {
     pub obeyed_ms: Summary,
     /// Over rounds.
     pub down_after_ms: Summary,
+    /// Over all rounds: see [`RoundReport`].
+    pub sent_during: u64,
+    /// Over all rounds.
+    pub bad_during: u64,
     /// Over all rounds.
     pub bad_after: u64,
+    /// Requests of the whole run that went to a second frontend, since the first one was gone or drained.
+    pub asked_again: u64,
     /// Over rounds.
     pub serving_after_ms: Summary,
     /// Over rounds.
@@ -326,7 +343,11 @@ impl Report {
         out += &line("served on after the fault, ms", self.served_on_ms);
         out += &line("cut-off leader obeyed for, ms", self.obeyed_ms);
         out += &line("struck backends down after, ms", self.down_after_ms);
-        out += &format!("  not answered in time after the faults' end: {}\n", self.bad_after);
+        out += &format!(
+            "  not answered in time: {} of {} sent until whole again, {} sent after the faults' end; {} went to a \
+             second frontend\n",
+            self.bad_during, self.sent_during, self.bad_after, self.asked_again
+        );
         out += &line("serving after the fault's end, ms", self.serving_after_ms);
         out += &line("whole after the fault's end, ms", self.whole_after_ms);
         let percent = |share: Option<f64>| share.map_or_else(|| "-".into(), |share| format!("{:.2} %", share * 100.0));

@@ -8,7 +8,7 @@ pub(crate) mod round;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_config::{Address, Timing};
@@ -18,6 +18,7 @@ use symphony_testkit::{Workspace, wait_until_async};
 use symphony_types::FailReason;
 
 use crate::admin::{AdminClients, Commits, Story, Written, lost, recorder};
+use crate::breakdown::Breakdown;
 use crate::cluster::{CLUSTER, Cluster, ClusterSetup, Process, page};
 use crate::fault::{FaultSpec, Injector};
 use crate::journal;
@@ -172,8 +173,9 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
                 }
             }
             Err(error) => {
-                // A process that ended by itself, or a cluster that was not whole before anything happened.
-                broke_down = Some(format!("round {number}: {error:#}"));
+                // A process that ended by itself, a cluster that was not whole before anything happened, or chaos
+                // itself.
+                broke_down = Some(Breakdown::of(format_args!("round {number}"), &error));
                 break;
             }
         }
@@ -192,7 +194,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let invariant_violations = violations(cluster.pages()).await;
     let journals: Vec<_> = cluster.journals.values().cloned().collect();
     if let Err(error) = cluster.stop_all().await {
-        broke_down.get_or_insert(format!("the end: {error:#}"));
+        broke_down.get_or_insert_with(|| Breakdown::of("the end", &error));
     }
     let journals = journals.iter().map(|path| journal::read(path)).collect::<Result<Vec<_>>>()?;
     let executions = journal::judge(&journals);
@@ -202,7 +204,8 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         (seen.findings.clone(), seen.compared, seen.fullest_permille)
     };
     if last_view.is_none() {
-        broke_down.get_or_insert("the end: no replica gives a linearizable view".to_owned());
+        let why = anyhow!("no replica gives a linearizable view");
+        broke_down.get_or_insert_with(|| Breakdown::of("the end", &why));
     }
 
     let acked: Vec<_> = (scenario.load.writes_rps > 0.0).then_some(&written.acked[..]).into_iter().collect();
@@ -232,7 +235,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         views_compared: compared,
         fullest_permille: fullest,
         invariant_violations: &invariant_violations,
-        broke_down: broke_down.as_deref(),
+        broke_down: broke_down.as_ref(),
     };
     Ok(conclusion.report())
 }

@@ -253,7 +253,9 @@ impl ThousandReport {
             self.outcome = Outcome::Violation;
         } else if records_missing > 0 {
             self.outcome = Outcome::Harness;
-            self.findings.push(format!("{records_missing} records are missing from the journals"));
+            self.findings.push(format!(
+                "{records_missing} records are missing from the journals: give their disk room, and the run a core"
+            ));
         }
     }
 }

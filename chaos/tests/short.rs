@@ -93,9 +93,10 @@ async fn a_backend_that_hangs_is_seen_to_be_down_and_breaks_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_backend_behind_cut_links_comes_back_and_breaks_nothing() {
+async fn a_backend_behind_cut_links_is_seen_to_be_down_comes_back_and_breaks_nothing() {
     let report = one_round("partition-backend").await;
-    assert!(report.network == "proxied" && report.batches > 0, "{}", report.table());
+    assert!(report.network == "proxied" && report.down_after_ms.n == 1, "{}", report.table());
+    assert!(report.batches > 0, "{}", report.table());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use super::layout::{OPERATOR, PKI};
 use super::{Cluster, Process, STOP_POLL, spec_of};
+use crate::breakdown::chaos_failed;
 
 /// How long one command may take: a new replica catches up, one that goes hands over.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);
@@ -29,7 +30,8 @@ impl Cluster {
             .kill_on_drop(true)
             .output();
         let said = format!("symphony {}", args.join(" "));
-        let output = tokio::time::timeout(COMMAND_WITHIN, ran).await.with_context(|| format!("`{said}` hangs"))??;
+        let ran = tokio::time::timeout(COMMAND_WITHIN, ran).await.with_context(|| format!("`{said}` hangs"))?;
+        let output = ran.map_err(chaos_failed)?;
         ensure!(output.status.success(), "`{said}`: {}", String::from_utf8_lossy(&output.stderr).trim());
         Ok(())
     }
@@ -76,7 +78,8 @@ impl Cluster {
         let file = self.dir.join(format!("{replica}.toml"));
         let mut config = NodeConfig::load(Role::Scheduler, Some(&file), [], &[])?;
         config.cluster.scheduler.clone_from(&self.joining.base.cluster.scheduler);
-        std::fs::write(&file, config.to_toml()).with_context(|| format!("cannot write {}", file.display()))
+        let written = std::fs::write(&file, config.to_toml());
+        written.with_context(|| format!("cannot write {}", file.display())).map_err(chaos_failed)
     }
 
     /// Starts a replica that waits to be taken in.

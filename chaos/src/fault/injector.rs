@@ -19,6 +19,7 @@ use super::older_copy;
 use super::{
     Burners, Change, ClockTrouble, Direction, DiskEffect, FaultSpec, HeldThread, LinkEffect, Mover, Peers, StopMode,
 };
+use crate::breakdown::chaos_failed;
 use crate::cluster::{Cluster, Process};
 use crate::network::{OneWay, Troubles};
 use crate::report::FaultState;
@@ -156,7 +157,7 @@ impl Injector {
     /// Installs a fault. What cannot be done here is skipped, and says why.
     ///
     /// # Errors
-    /// If the harness itself fails.
+    /// If chaos itself fails, which marks the error, or the cluster does not do what the fault waits for.
     pub(crate) async fn strike(
         &mut self,
         fault: &FaultSpec,
@@ -236,7 +237,8 @@ impl Injector {
             }
             FaultSpec::Starve(f) => {
                 let seconds_max = f.for_ms / 1000 + BURNERS_EXTRA_S;
-                strike.end = End::Rest(Burners::start(f.per_core, seconds_max, &self.dir)?);
+                let burners = Burners::start(f.per_core, seconds_max, &self.dir).map_err(chaos_failed)?;
+                strike.end = End::Rest(burners);
             }
             FaultSpec::Disk(f) => {
                 strike.how = Some(match f.effect {
@@ -256,13 +258,13 @@ impl Injector {
                             Rule::new(Operations::WRITE | Operations::SYNC, paths, Suffering::Fail(EIO))
                         }
                     };
-                    cluster.control_of(*process)?.set(DISK_SLOT, &rule)?;
+                    cluster.control_of(*process)?.set(DISK_SLOT, &rule).map_err(chaos_failed)?;
                 }
                 strike.end = End::Relieve(running, DISK_SLOT);
             }
             FaultSpec::Clock(f) => {
                 for process in &running {
-                    bend(cluster, *process, f)?;
+                    bend(cluster, *process, f).map_err(chaos_failed)?;
                 }
                 strike.end = End::SetRight(running, f.clone());
             }
@@ -418,8 +420,12 @@ impl Injector {
     /// Ends a fault.
     ///
     /// # Errors
-    /// If it cannot be taken back.
+    /// If it cannot be taken back: that is chaos' own failure.
     pub(crate) fn end(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
+        self.take_back(strike, cluster).map_err(chaos_failed)
+    }
+
+    fn take_back(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
         match std::mem::replace(&mut strike.end, End::Nothing) {
             End::Nothing => {}
             End::Start(processes) => {

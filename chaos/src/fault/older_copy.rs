@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use symphony_types::BootId;
 
 use super::boot;
+use crate::breakdown::{Mark, chaos_failed};
 use crate::cluster::{Cluster, Process};
 
 /// How long it may take to find out and end.
@@ -26,7 +27,7 @@ pub(super) async fn put_back(
     let kept = disk.with_extension("copy");
     let before = boot(&cluster.until_whole("the cluster before a copy").await?, replica);
     cluster.stop(replica).await?;
-    copy(&disk, &kept)?;
+    copy(&disk, &kept).with_context(|| format!("cannot copy {}", disk.display())).map_err(chaos_failed)?;
     cluster.start_again(replica)?;
     let back = |view: &_| match boot(view, replica) {
         now if now != before => Ok(()),
@@ -35,8 +36,7 @@ pub(super) async fn put_back(
     let forgotten = boot(&cluster.until(&format!("the return of {replica}"), back).await?, replica);
     tokio::time::sleep(newer).await;
     cluster.kill(replica)?;
-    fs::remove_dir_all(&disk)?;
-    fs::rename(&kept, &disk)?;
+    fs::remove_dir_all(&disk).and_then(|()| fs::rename(&kept, &disk)).map_err(chaos_failed)?;
     Ok((ends_and_is_replaced(cluster, replica, "an older copy of its disk").await?, forgotten))
 }
 
@@ -51,7 +51,7 @@ pub(super) async fn wipe(
     // The replicas that its file names are all that are left for it to ask.
     cluster.renew_list(replica)?;
     cluster.kill(replica)?;
-    fs::remove_dir_all(cluster.data_dir(replica))?;
+    fs::remove_dir_all(cluster.data_dir(replica)).map_err(chaos_failed)?;
     tokio::time::sleep(down).await;
     Ok((ends_and_is_replaced(cluster, replica, "an empty disk").await?, forgotten))
 }
@@ -62,7 +62,9 @@ async fn ends_and_is_replaced(cluster: &mut Cluster, replica: Process, disk: &st
     cluster.start_again(replica)?;
     let started = tokio::time::Instant::now();
     while !cluster.has_ended(replica)? {
-        ensure!(started.elapsed() < ENDS_WITHIN, "{replica} runs on over {disk}");
+        if started.elapsed() >= ENDS_WITHIN {
+            return Err(anyhow!("{replica} runs on over {disk}").context(Mark::Forgot));
+        }
         tokio::time::sleep(POLL_EVERY).await;
     }
     let after = started.elapsed();
@@ -70,7 +72,7 @@ async fn ends_and_is_replaced(cluster: &mut Cluster, replica: Process, disk: &st
     Ok(after)
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use rand::{Rng as _, SeedableRng as _};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use symphony_testkit::Workspace;
@@ -15,6 +15,7 @@ use super::round::Scene;
 use super::scenario::FederationScenario;
 use super::system::Federation;
 use crate::admin::{AdminClients, Commits, Story, lost, recorder};
+use crate::breakdown::Breakdown;
 use crate::cluster::{CLUSTER, ClusterSetup};
 use crate::journal::{self, Executions};
 use crate::load::{Fate, GRACE, Observation, RunningLoad};
@@ -92,7 +93,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
                 }
             }
             Err(error) => {
-                broke_down = Some(format!("round {number}: {error:#}"));
+                broke_down = Some(Breakdown::of(format_args!("round {number}"), &error));
                 break;
             }
         }
@@ -118,7 +119,10 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     for ((name, cluster), written) in federation.clusters.iter().zip(&written) {
         match last_view(cluster).await {
             Some(view) => writes_lost.extend(lost(written, &view)),
-            None => drop(broke_down.get_or_insert(format!("the end: {name} gives no linearizable view"))),
+            None => {
+                let why = anyhow!("{name} gives no linearizable view");
+                broke_down.get_or_insert_with(|| Breakdown::of("the end", &why));
+            }
         }
     }
     for (name, views) in &views {
@@ -136,7 +140,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let journals: Vec<Vec<_>> =
         federation.clusters.iter().map(|(_, cluster)| cluster.journals.values().cloned().collect()).collect();
     if let Err(error) = federation.stop_all().await {
-        broke_down.get_or_insert(format!("the end: {error:#}"));
+        broke_down.get_or_insert_with(|| Breakdown::of("the end", &error));
     }
     let judged = |paths: &Vec<_>| {
         let journals = paths.iter().map(|path: &std::path::PathBuf| journal::read(path)).collect::<Result<Vec<_>>>()?;
@@ -176,7 +180,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         views_compared: compared,
         fullest_permille: fullest,
         invariant_violations: &invariant_violations,
-        broke_down: broke_down.as_deref(),
+        broke_down: broke_down.as_ref(),
     };
     Ok(conclusion.report())
 }
@@ -218,12 +222,13 @@ fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &
     let mut by_reason: BTreeMap<&str, Vec<&Observation>> = BTreeMap::new();
     let mut findings = Vec::new();
     for one in observations {
+        // Frontends live through everything: one that cannot be asked is found though another one answers.
+        if (one.asked_again || one.fate == Fate::Failed(None)) && findings.is_empty() {
+            findings.push("I3: a request failed at a frontend for what no process gives as a reason".to_owned());
+        }
         match one.fate {
             Fate::Failed(Some(reason)) if times.excuse(reason) => {}
             Fate::Failed(Some(reason)) if !lost(one) => by_reason.entry(reason.label()).or_default().push(one),
-            Fate::Failed(None) if findings.is_empty() => {
-                findings.push("I3: a request failed for what no process gives as a reason".to_owned());
-            }
             _ => {}
         }
     }
@@ -290,11 +295,13 @@ mod tests {
             whole_at: Some(zero + 300 * ms),
             ..RoundRun::new(1, zero + 100 * ms)
         };
-        let judged = |reason, times, model, sent: u32, ended: u32| {
-            let fate = Fate::Failed(reason);
-            let one = Observation { model, sent: zero + sent * ms, ended: zero + ended * ms, fate };
+        let found_of = |one: Observation, times| {
             let loaded = ["a".into(), "b".into()];
             failed_elsewhere(&[one], std::slice::from_ref(&round), &loaded, times).len() == 1
+        };
+        let judged = |reason, times, model, sent: u32, ended: u32| {
+            let (fate, sent, ended) = (Fate::Failed(reason), zero + sent * ms, zero + ended * ms);
+            found_of(Observation { model, sent, ended, asked_again: false, fate }, times)
         };
         let found = |model, sent, ended| {
             let by_times = [Times::Reported, Times::Judged]
@@ -307,6 +314,9 @@ mod tests {
         assert!(found(1, 10, 90), "before");
         assert!(found(1, 301, 310), "after");
         assert!(judged(None, Times::Reported, 1, 150, 160), "in the lost cluster, for no reason");
+        let answered = |asked_again| Observation { model: 0, sent: zero, ended: zero, asked_again, fate: Fate::InTime };
+        assert!(found_of(answered(true), Times::Reported), "a frontend that lives could not be asked");
+        assert!(!found_of(answered(false), Times::Judged));
         for reason in OF_A_BUSY_MACHINE {
             assert!(!judged(Some(reason), Times::Reported, 0, 150, 160), "the machine had no time");
             assert!(judged(Some(reason), Times::Judged, 0, 150, 160));

@@ -18,6 +18,7 @@ use symphony_types::NodeId;
 
 use super::fault::How;
 use super::scenario::FederationShape;
+use crate::breakdown::chaos_failed;
 use crate::cluster::{Cluster, ClusterSetup, Defaults, Pki, Process};
 use crate::network::own_loopback;
 use crate::scenario::{ClusterShape, Links};
@@ -202,7 +203,7 @@ impl Federation {
     /// Starts a process that does not run, over its own data.
     pub(super) fn start_again(&mut self, own: FederationProcess) -> Result<()> {
         let spec = self.not_running.remove(&own).with_context(|| format!("{own} runs already"))?;
-        self.running.insert(own, spec.spawn()?);
+        self.running.insert(own, spec.spawn().map_err(chaos_failed)?);
         Ok(())
     }
 
@@ -215,9 +216,9 @@ impl Federation {
         let child = self.child(own)?;
         ensure!(child.ended()?.is_none(), "{own} had ended before it was struck");
         match how {
-            How::Pause => child.signal(Signal::SIGSTOP),
+            How::Pause => child.signal(Signal::SIGSTOP).map_err(chaos_failed),
             How::Kill => {
-                child.kill()?;
+                child.kill().map_err(chaos_failed)?;
                 let child = self.running.remove(&own).with_context(|| format!("{own} does not run"))?;
                 self.not_running.insert(own, child.spec().clone());
                 Ok(())
@@ -228,7 +229,7 @@ impl Federation {
     /// Takes that back.
     pub(super) fn relieve(&mut self, own: FederationProcess, how: How) -> Result<()> {
         match how {
-            How::Pause => self.child(own)?.signal(Signal::SIGCONT),
+            How::Pause => self.child(own)?.signal(Signal::SIGCONT).map_err(chaos_failed),
             How::Kill => self.start_again(own),
         }
     }

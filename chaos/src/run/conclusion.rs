@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use symphony_config::Timing;
 use symphony_load::{ModelReport, Report as LoadReport};
-use symphony_types::FailReason;
 
 use crate::admin::{Acked, Story};
+use crate::breakdown::Breakdown;
 use crate::checker::{Evidence, judge};
 use crate::journal::Executions;
 use crate::load::{Fate, Observation};
@@ -48,7 +48,7 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) views_compared: u64,
     pub(crate) fullest_permille: u64,
     pub(crate) invariant_violations: &'a [(String, u64)],
-    pub(crate) broke_down: Option<&'a str>,
+    pub(crate) broke_down: Option<&'a Breakdown>,
 }
 
 impl Conclusion<'_> {
@@ -74,6 +74,7 @@ impl Conclusion<'_> {
         );
         let failed_for = failed_for(self.observations, first_fault, self.times);
         let evidence = Evidence {
+            scenario: self.scenario,
             faults: &faults,
             rounds: &rounds,
             ledger,
@@ -118,7 +119,10 @@ impl Conclusion<'_> {
             served_on_ms: summaries.served_on,
             obeyed_ms: summaries.obeyed,
             down_after_ms: summaries.down_after,
+            sent_during: rounds.iter().map(|round| round.sent_during).sum(),
+            bad_during: rounds.iter().map(|round| round.bad_during).sum(),
             bad_after: rounds.iter().map(|round| round.bad_after).sum(),
+            asked_again: count(self.observations.iter().filter(|one| one.asked_again).count()),
             serving_after_ms: summaries.serving_after,
             whole_after_ms: summaries.whole_after,
             slo_attainment: attainment(self.observations, self.rounds),
@@ -151,7 +155,7 @@ fn failed_for(observations: &[Observation], first_fault: Option<Instant>, times:
     for one in observations {
         let Fate::Failed(reason) = one.fate else { continue };
         if first_fault.is_none_or(|first| one.ended >= first) && !reason.is_some_and(|reason| times.excuse(reason)) {
-            *counts.entry(reason.map_or("by the client", FailReason::label)).or_default() += 1;
+            *counts.entry(one.fate.label()).or_default() += 1;
         }
     }
     counts
@@ -179,6 +183,8 @@ fn of_each(load: &LoadReport, count: impl Fn(&ModelReport) -> u64) -> Vec<String
 mod tests {
     use std::time::Duration;
 
+    use symphony_types::FailReason;
+
     use super::*;
 
     #[test]
@@ -188,6 +194,7 @@ mod tests {
             model: 0,
             sent: first,
             ended: first + Duration::from_millis(after_ms),
+            asked_again: false,
             fate: Fate::Failed(reason),
         };
         let struck = first + Duration::from_millis(10);

@@ -1,5 +1,6 @@
 //! Figures out of what was observed.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_types::Token;
@@ -49,6 +50,11 @@ fn millis(duration: Duration) -> f64 {
 impl Figures<'_> {
     fn good(&self, model: usize) -> impl Iterator<Item = Instant> + '_ {
         self.observations.iter().filter(move |one| one.model == model && one.fate == Fate::InTime).map(|one| one.ended)
+    }
+
+    /// What was sent from then until then.
+    fn sent(&self, from: Instant, to: Instant) -> impl Iterator<Item = &Observation> + Clone {
+        self.observations.iter().filter(move |one| (from..to).contains(&one.sent))
     }
 
     /// The longest gap of the worst of these models.
@@ -109,7 +115,11 @@ impl Figures<'_> {
         let bad = |one: &&Observation| {
             elsewhere.contains(&one.model) && (from..to).contains(&one.sent) && one.fate != Fate::InTime
         };
-        let bad_after = |one: &&Observation| (round.healed_at..to).contains(&one.sent) && one.fate != Fate::InTime;
+        let during = self.sent(from, round.recovered_at());
+        let mut bad_after_for = BTreeMap::<_, u64>::new();
+        for one in self.sent(round.healed_at, to).filter(|one| one.fate != Fate::InTime) {
+            *bad_after_for.entry(one.fate.label()).or_default() += 1;
+        }
         RoundReport {
             round: round.number,
             victims: round.victims.clone(),
@@ -124,9 +134,13 @@ impl Figures<'_> {
             served_on_ms: self.served_on(from, round.healed_at),
             obeyed_ms: self.obeyed(round),
             down_after_ms: round.down_at.map(|at| millis(at.saturating_duration_since(from))),
-            bad_after: self.observations.iter().filter(bad_after).count() as u64,
+            sent_during: during.clone().count() as u64,
+            bad_during: during.filter(|one| one.fate != Fate::InTime).count() as u64,
+            bad_after: bad_after_for.values().sum(),
+            bad_after_for,
             serving_after_ms: round.serving_at.map(|at| millis(at - round.healed_at)),
             whole_after_ms: round.whole_at.map(|at| millis(at - round.healed_at)),
+            missing_last: round.missing_last.clone(),
         }
     }
 }
@@ -139,12 +153,10 @@ pub(super) fn attainment(observations: &[Observation], rounds: &[RoundRun]) -> A
         let good = sent.iter().filter(|one| one.fate == Fate::InTime).count();
         (!sent.is_empty()).then(|| good as f64 / sent.len() as f64)
     };
-    let healed =
-        |round: &RoundRun| round.whole_at.unwrap_or(round.healed_at).max(round.serving_at.unwrap_or(round.healed_at));
     Attainment {
         before: share(rounds.iter().filter_map(|r| Some((r.struck_at.checked_sub(CALM)?, r.struck_at))).collect()),
-        during: share(rounds.iter().map(|r| (r.struck_at, healed(r))).collect()),
-        after: share(rounds.iter().map(|r| (healed(r), healed(r) + CALM)).collect()),
+        during: share(rounds.iter().map(|r| (r.struck_at, r.recovered_at())).collect()),
+        after: share(rounds.iter().map(|r| (r.recovered_at(), r.recovered_at() + CALM)).collect()),
     }
 }
 
@@ -186,6 +198,8 @@ pub(super) fn aims(aim: &Aim, summaries: &Summaries, rounds: &[RoundReport]) -> 
 
 #[cfg(test)]
 mod tests {
+    use symphony_types::FailReason;
+
     use super::*;
 
     #[test]
@@ -206,5 +220,40 @@ mod tests {
         assert_eq!(after(Some(60), &[(60, 8)]), Some(60.0), "the view shows it before it seals");
         assert_eq!(after(Some(60), &[(60, 9)]), Some(60.0), "it has not sealed anything");
         assert_eq!(after(Some(60), &[(50, 7), (60, 8)]), Some(60.0), "the last one counts");
+    }
+
+    #[test]
+    fn what_was_sent_until_all_was_well_is_told_from_what_was_sent_after_the_faults() {
+        let zero = Instant::now();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let sent = |(ms, fate)| Observation { model: 0, sent: at(ms), ended: at(ms), asked_again: false, fate };
+        let observations = [
+            (999, Fate::Late),
+            (1000, Fate::InTime),
+            (1299, Fate::Dropped),
+            (1300, Fate::Failed(Some(FailReason::PayloadLost))),
+            (1499, Fate::Late),
+            (1500, Fate::Failed(None)),
+            (2499, Fate::Late),
+            (2500, Fate::Open),
+        ]
+        .map(sent);
+        let executions = Executions::default();
+        let clock = MachineClock::read().unwrap();
+        let figures = Figures { observations: &observations, acked: &[], models: 1, executions: &executions, clock };
+        let round = |whole_at| RoundRun {
+            healed_at: at(1300),
+            serving_at: Some(at(1400)),
+            whole_at,
+            missing_last: Some("n2 is not up".into()),
+            ..RoundRun::new(1, at(1000))
+        };
+        let shape = Round { watch_ms: 1500, ..Round::default() };
+        let report = figures.of(&round(Some(at(1500))), &shape);
+        assert_eq!((report.sent_during, report.bad_during), (4, 3), "from the first fault until it is whole");
+        assert_eq!(report.bad_after_for, [("by the client", 1), ("late", 2), ("payload_lost", 1)].into());
+        assert_eq!((report.bad_after, report.missing_last.as_deref()), (4, Some("n2 is not up")));
+        let report = figures.of(&round(None), &shape);
+        assert_eq!((report.sent_during, report.bad_during), (3, 2), "until it served, where it never was whole");
     }
 }

@@ -1,5 +1,6 @@
 //! One round: faults begin and end on time, and the cluster is given time to heal.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,8 @@ use symphony_protocol::view::View;
 use symphony_testkit::wait_until_async;
 use symphony_types::{NodeId, SubclusterId, Token};
 
-use crate::cluster::{Cluster, Process, Processes};
+use crate::breakdown::Breakdown;
+use crate::cluster::{Cluster, Process, Processes, whole};
 use crate::fault::{Direction, FaultSpec, FaultTarget, InjectedFault, Injector, Peers, boot};
 use crate::load::Observations;
 use crate::report::{Fault, FaultState};
@@ -63,8 +65,10 @@ pub(crate) struct RoundRun {
     pub(crate) down_at: Option<Instant>,
     pub(crate) serving_at: Option<Instant>,
     pub(crate) whole_at: Option<Instant>,
+    /// What was missing when the cluster was last seen not to be whole.
+    pub(crate) missing_last: Option<String>,
     /// Why the cluster did not come back, if it did not.
-    pub(crate) broke_down: Option<String>,
+    pub(crate) broke_down: Option<Breakdown>,
 }
 
 /// What happens next in a round.
@@ -95,8 +99,14 @@ impl RoundRun {
             down_at: None,
             serving_at: None,
             whole_at: None,
+            missing_last: None,
             broke_down: None,
         }
+    }
+
+    /// When the cluster was whole and served again, as far as it came to that.
+    pub(crate) fn recovered_at(&self) -> Instant {
+        self.whole_at.unwrap_or(self.healed_at).max(self.serving_at.unwrap_or(self.healed_at))
     }
 
     pub(crate) fn words(&self) -> String {
@@ -310,20 +320,24 @@ impl Scene<'_> {
                 .and_then(|first| first.into_iter().max())
                 .ok_or_else(|| anyhow::anyhow!("one of them answers nothing in time"))
         });
-        let whole = async {
-            self.cluster.until("the return of who was ended", back).await?;
-            self.cluster.until_whole("a whole cluster after the faults").await?;
+        let (processes, missing) = (self.cluster.processes.clone(), RefCell::new(None));
+        let note = |what: String| *missing.borrow_mut() = Some(what);
+        let all_there = |view: &View| whole(view, &processes);
+        let returned = async {
+            self.cluster.until_noting("the return of who was ended", back, note).await?;
+            self.cluster.until_noting("a whole cluster after the faults", all_there, note).await?;
             Ok::<_, anyhow::Error>(Instant::now())
         };
-        let (serving, whole) = tokio::join!(serving, whole);
+        let (serving, returned) = tokio::join!(serving, returned);
         match serving {
             Ok(at) => round.serving_at = Some(at),
-            Err(error) => round.broke_down = Some(format!("round {}: {error:#}", round.number)),
+            Err(error) => round.broke_down = Some(Breakdown::of(format_args!("round {}", round.number), &error)),
         }
-        match whole {
+        match returned {
             Ok(at) => round.whole_at = Some(at),
-            Err(error) => round.broke_down = Some(format!("round {}: {error:#}", round.number)),
+            Err(error) => round.broke_down = Some(Breakdown::of(format_args!("round {}", round.number), &error)),
         }
+        round.missing_last = missing.into_inner();
     }
 
     /// Whether the victims of a fault that goes by roles still have them, as far as any replica knows.

@@ -153,7 +153,7 @@ impl fmt::Display for Verdict {
             Self::Overran { withheld } => write!(
                 f,
                 "{withheld} requests were withheld because {} were in flight; the server answers too slowly for this \
-                 rate",
+                 rate: lower the rate, or give it a core",
                 super::load_plan::IN_FLIGHT_MAX
             ),
         }
