@@ -1,7 +1,5 @@
 //! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
-mod oip_service;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -66,7 +64,7 @@ pub enum StartError {
 /// A running frontend; cheap to clone. [`Frontend::stop`] ends it.
 #[derive(Clone, Debug)]
 pub struct Frontend {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Frontend {

@@ -68,7 +68,7 @@ pub(crate) struct Requests {
     pub(crate) inputs: Option<Arc<SharedInputs>>,
 }
 
-/// One cluster that this frontend is registered with.
+/// One cluster that this frontend is registered with. Its requests: `requests/submission.rs`.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) id: FrontendId,
