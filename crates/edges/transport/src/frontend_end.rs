@@ -125,13 +125,13 @@ impl FrontendEnd {
 
     /// The offer to a backend that wants RDMA, if this frontend has it. Only an authenticated peer learns keys.
     async fn rdma_offer(&self, inputs: Option<&Arc<SharedInputs>>) -> Option<(RdmaOffer, RdmaPeer)> {
-        let (owner, wanted) = (inputs?.rdma()?, self.rdma?);
+        let (rdma, wanted) = (inputs?.rdma()?, self.rdma?);
         let peer = self.peer();
         if peer.identity.is_none() {
             tracing::warn!(%peer, "no RDMA: keys are handed out over mutual TLS only");
             return None;
         }
-        match owner.offer(wanted).await {
+        match rdma.offer(wanted).await {
             Ok(offer) => Some(offer),
             Err(reason) => {
                 tracing::warn!(%peer, reason, "no RDMA with this backend");

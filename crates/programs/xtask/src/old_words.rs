@@ -11,8 +11,9 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 102] = [
+const OLD_WORDS: [(&str, &str); 103] = [
     ("ModelStanding", "ListedModel"),
+    ("RdmaOwner", "RdmaFrontend"),
     ("RingAdmission", "PendingRings"),
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
