@@ -32,7 +32,7 @@ pub use control_client::{
 };
 pub use early_links::EarlyLinks;
 pub use echo::{EchoTimes, Movement};
-pub use federation_client::{FederationClient, PlanReceiver};
+pub use federation_client::{FederationClient, FederationViewReceiver};
 pub use frontend_end::FrontendEnd;
 pub use link::{
     CONNECT_TIMEOUT, EchoTrigger, HELLO_WITHIN, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError,

@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 103] = [
+const OLD_WORDS: [(&str, &str); 105] = [
     ("ModelStanding", "ListedModel"),
     ("RdmaOwner", "RdmaFrontend"),
     ("RingAdmission", "PendingRings"),
@@ -51,6 +51,8 @@ const OLD_WORDS: [(&str, &str); 103] = [
     ("GpuGate", "GpuFence"),
     ("gpu_gate", "gpu_fence"),
     ("TURN_INPUTS_MAX", "TURN_EVENTS_MAX"),
+    ("PlanReceiver", "FederationViewReceiver"),
+    ("changes_plan", "changes_assignment"),
     ("HeldSeal", "WaitingSeal"),
     ("held_by_backend", "known_by_backend"),
     ("has_heirs", "has_standbys"),
