@@ -115,7 +115,7 @@ impl FrontendEnd {
                 // There is no other carrier.
                 _ if required && !joined => return self.refuse(inputs),
                 message => {
-                    if !answer(frontend, &self.sender, &peer, message, frame.tail, pending.as_mut()).await {
+                    if !handle(frontend, &self.sender, &peer, message, frame.tail, pending.as_mut()).await {
                         return;
                     }
                 }
@@ -167,7 +167,7 @@ impl FrontendEnd {
                 Ok(frame) => frame,
                 Err(error) => return tracing::debug!(%error, "data link ended"),
             };
-            if !answer(frontend, &sender, &peer, frame.message, frame.tail, None).await {
+            if !handle(frontend, &sender, &peer, frame.message, frame.tail, None).await {
                 return;
             }
         }
@@ -196,8 +196,8 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Executes a frame. Returns whether the link is still of use.
-async fn answer(
+/// Handles a frame. Returns whether the link is still of use.
+async fn handle(
     frontend: &impl PayloadFrontend,
     sender: &LinkSender<FromDataServer>,
     peer: &PeerInfo,

@@ -150,7 +150,7 @@ const OLD_TYPES: [(&str, &str); 41] = [
     ("Posed", "EpochProblem, FederationProblem"),
     ("Pretender", "FakeLeader"),
     ("Road", "RingPair"),
-    ("Roll", "HeartbeatReceiver"),
+    ("Roll", "HeartbeatRecords"),
     ("Seat", "Slot"),
     ("Sharer", "SharingBackend"),
     ("Shelf", "SnapshotStore"),

@@ -30,7 +30,7 @@ use crate::counts::rates::Rates;
 use crate::counts::statistics::Statistics;
 use crate::counts::triton_names::TritonCollector;
 use crate::inner::{ClusterSlot, Inner};
-use crate::names;
+use crate::metrics;
 use crate::oip::limits::image_limits;
 use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
@@ -226,7 +226,7 @@ impl Frontend {
 
     /// Sends traces of requests from now on. To be called once.
     pub fn trace_by(&self, traces: Arc<Traces>, registry: &Registry) {
-        registry.register(&names::SPANS_LOST, traces.lost());
+        registry.register(&metrics::SPANS_LOST, traces.lost());
         self.inner.records.trace_by(traces);
     }
 
