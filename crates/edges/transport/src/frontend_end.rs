@@ -17,6 +17,7 @@ use crate::payload::{INPUT_WITHIN, InputState, PayloadFrontend, Payloads, Return
 use crate::rdma::RdmaPeer;
 use crate::sharing::{PendingOffer, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 use crate::stuck::{data_echo, stuck};
+use crate::until::until;
 
 /// How long data that came by RDMA may take to be read after the backend's link has ended.
 const DRAINED_WITHIN: Duration = Duration::from_millis(200);
@@ -148,7 +149,7 @@ impl FrontendEnd {
         let (sender, mut receiver) =
             link_over_streams::<FromDataServer, ToDataServer>(rdma.streams(), peer.clone(), level);
         let _reads = inputs.read();
-        let mut silent_at = None;
+        let mut silent_at: Option<Instant> = None;
         loop {
             let frame = tokio::select! {
                 biased;
@@ -185,14 +186,6 @@ impl FrontendEnd {
             FromDataServer::MustShare
         };
         let _ = self.sender.send(refusal);
-    }
-}
-
-/// Never, if there is no such moment.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -26,6 +26,7 @@ mod read_times;
 mod readiness;
 mod sharing;
 mod stuck;
+mod until;
 
 pub use control_client::{
     AGREE_WITHIN, CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id,
@@ -46,3 +47,4 @@ pub use payload_meter::PayloadMeter;
 pub use read_times::{PairReading, ReadCounts, ReadPath, Readings};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub use symphony_shared_memory::Placed as PlacedInput;
+pub use until::until;
