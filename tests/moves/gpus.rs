@@ -108,7 +108,7 @@ fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
             Ok(said)
         });
         let said = said.unwrap();
-        assert!(said.out.contains("huge stays") && said.out.contains("what the rank thread takes"), "{said:?}");
+        assert!(said.out.contains("huge stays") && said.out.contains("what the rank worker takes"), "{said:?}");
         let events = cluster.cli(&["get", "events", "-o", "json"]).ended_with(0).json();
         let asked = |event: &&serde_json::Value| event["what"].to_string().contains("run a plan of 1 moves");
         let event = events.as_array().unwrap().iter().find(asked);

@@ -47,7 +47,7 @@ id!(
     GpuId(u32), "g"
 );
 id!(
-    /// A sub-cluster: GPUs that all hold the same models, under one rank thread.
+    /// A sub-cluster: GPUs that all hold the same models, under one rank worker.
     SubclusterId(u32), "s"
 );
 id!(

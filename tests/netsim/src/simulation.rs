@@ -17,7 +17,7 @@ use crate::plant::Plants;
 use crate::{member, operator, replica};
 
 /// Within this time after everything has healed, the cluster serves. Held-down replicas stay away for up to 10 s
-/// (`registrar.rs`), as long as replicas that did not get ready for a lead are shunned (`lead balancer.rs`), and an
+/// (`registrar.rs`), as long as replicas that did not get ready for a lead are shunned (`lead_balancer.rs`), and an
 /// operator who removes one waits as long for it to hand over.
 const SERVES_WITHIN: Duration = Duration::from_secs(30);
 /// Longest barrier of a disk.

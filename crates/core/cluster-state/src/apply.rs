@@ -62,7 +62,7 @@ impl ClusterState {
             return Err(Refusal::IndexNotNew { index, applied: self.applied_index });
         }
         crate::validate::command(command)?;
-        // The epoch this command starts if it changes the plan; models remember it.
+        // The epoch this command starts if it changes the assignment; models remember it.
         let next = Epoch::new(self.epoch.get() + 1);
         let outcome = match command {
             Command::RegisterNode(registration) => self.register_node(index, registration, effects),
@@ -104,7 +104,7 @@ impl ClusterState {
             self.advance_moves(index, effects);
             self.refresh_families(effects);
         }
-        if effects.iter().any(Effect::changes_plan) {
+        if effects.iter().any(Effect::changes_assignment) {
             self.epoch = next;
         }
         outcome

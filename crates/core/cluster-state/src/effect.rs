@@ -111,10 +111,10 @@ pub enum Effect {
 }
 
 impl Effect {
-    /// Whether the effect changes the plan: models → sub-clusters, GPUs → sub-clusters, leaders, pipelines and their
-    /// splits. Such a command starts an epoch.
+    /// Whether the effect changes the assignment: models → sub-clusters, GPUs → sub-clusters, leaders, pipelines and
+    /// their splits. Such a command starts an epoch.
     #[must_use]
-    pub const fn changes_plan(&self) -> bool {
+    pub const fn changes_assignment(&self) -> bool {
         matches!(
             self,
             Self::LeaderChanged { .. }

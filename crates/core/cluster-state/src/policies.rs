@@ -1,7 +1,7 @@
 //! The policies that decide for whole sub-clusters: how one is set, which replicas know it, and what follows if it
 //! fails.
 
-use symphony_policy::{POLICY_NAMES, POLICY_TEXT_BYTES_MAX, PolicySpec};
+use symphony_policy::{CLUSTER_POLICY_NAMES, POLICY_TEXT_BYTES_MAX, PolicySpec};
 use symphony_types::{BootId, Level, NodeId, SubclusterId, Token};
 
 use crate::effect::Effect;
@@ -109,7 +109,7 @@ impl ClusterState {
         let spec = PolicySpec::parse_among(text, &added).map_err(|error| invalid(error.to_string()))?;
         let added = match &spec {
             PolicySpec::Queues(_) => {
-                let others: Vec<_> = POLICY_NAMES[5..].iter().copied().chain(added).collect();
+                let others: Vec<_> = CLUSTER_POLICY_NAMES.into_iter().chain(added).collect();
                 return Err(invalid(format!(
                     "{spec} decides for each model alone (symphony model set NAME --policy); expected one for a whole \
                      sub-cluster: {}; or {POLICY_OF_MODELS}",

@@ -2,7 +2,7 @@
 
 use symphony_types::Nanos;
 
-/// The most GPUs of one kind: the limit of one rank thread.
+/// The most GPUs of one kind: the limit of one rank worker.
 pub const SCALED_GPUS_MAX: u32 = 1 << 16;
 
 /// Half of the one percent that goodput allows: GPUs are ordered before it is used up.

@@ -6,7 +6,7 @@ use symphony_types::{GpuId, ModelId, Nanos, Time};
 
 use crate::failures::{self, UsualFailures};
 
-/// The most models whose usual time is remembered: the limit of one rank thread.
+/// The most models whose usual time is remembered: the limit of one rank worker.
 const MODELS_MAX: usize = 1 << 16;
 /// The number of batches after which a model's usual time is trusted.
 const MODEL_BATCHES_MIN: u32 = 32;

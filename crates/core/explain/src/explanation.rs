@@ -36,7 +36,7 @@ pub struct Explanation {
 /// A batch: why it was formed so, and how it went.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BatchStory {
-    /// Its number, in the order of its model thread.
+    /// Its number, in the order of its model worker.
     pub number: u64,
     /// Items of all its requests.
     pub items: u32,

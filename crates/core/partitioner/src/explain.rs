@@ -70,7 +70,7 @@ fn words(problem: &Problem, model: usize, part: usize, barred: &Barred) -> Strin
             memory(kind, own.map_or(0, |own| own.memory_max_bytes), "the part")
         }
         Barred::RateAbovePart => format!(
-            "its rate of {:.1} r/s is {:.1} r/s above what the rank thread takes",
+            "its rate of {:.1} r/s is {:.1} r/s above what the rank worker takes",
             of.rate_rps,
             of.rate_rps - place.rate_max_rps
         ),

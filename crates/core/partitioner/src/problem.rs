@@ -111,7 +111,7 @@ pub enum Pin {
 pub struct Part {
     /// Its name, used in plans.
     pub name: String,
-    /// R_max: the capacity in requests per second of its rank thread (of a cluster: of all its rank threads).
+    /// R_max: the capacity in requests per second of its rank worker (of a cluster: of all its rank workers).
     pub rate_max_rps: f64,
     /// Its relative size: its target share of rate and memory. Equal for equal parts.
     pub share: f64,

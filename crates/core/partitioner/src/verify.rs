@@ -38,7 +38,7 @@ pub enum Violation {
         why: String,
     },
     /// Equation 5.
-    #[error("equation 5: {part} gets {rate_rps:.3} r/s; its rank thread takes {max_rps:.3} r/s")]
+    #[error("equation 5: {part} gets {rate_rps:.3} r/s; its rank worker takes {max_rps:.3} r/s")]
     Rate {
         /// Name of the part.
         part: String,

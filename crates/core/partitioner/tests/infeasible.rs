@@ -34,10 +34,10 @@ fn a_model_larger_than_any_gpu_or_any_part() {
 }
 
 #[test]
-fn a_rate_above_one_rank_thread_or_above_all_of_them() {
+fn a_rate_above_one_rank_worker_or_above_all_of_them() {
     let mut problem = two();
     problem.models[1].rate_rps = 250.0;
-    refused(&problem, &["model m1 can be nowhere: its rate of 250.0 r/s is 50.0 r/s above what the rank thread takes"]);
+    refused(&problem, &["model m1 can be nowhere: its rate of 250.0 r/s is 50.0 r/s above what the rank worker takes"]);
     let mut problem = two();
     problem.models.iter_mut().for_each(|model| model.rate_rps = 110.0);
     refused(

@@ -22,7 +22,7 @@ pub struct Divided {
     pub moves: u64,
 }
 
-/// More than any rank thread decides: sub-clusters are not limited by rate here.
+/// More than any rank worker decides: sub-clusters are not limited by rate here.
 const RATE_NO_LIMIT_RPS: f64 = 1e12;
 /// All GPUs are alike.
 const KIND: &str = "gpu";

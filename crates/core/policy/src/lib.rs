@@ -20,7 +20,7 @@ pub use choices::{DropRule, ModelPolicyName, ResearchTrigger, ShedChoice, Trigge
 pub use error::{PolicyError, Refused};
 pub use model_policy::ModelPolicy;
 pub use options::{PolicyOptions, RegisteredPolicy, is_policy_name};
-pub use policy_spec::{POLICY_NAMES, PolicySpec};
+pub use policy_spec::{CLUSTER_POLICY_NAMES, POLICY_NAMES, PolicySpec};
 pub use research::{GpuChoice, ReadyOrder, ResearchChoices, SimulatedPolicy};
 pub use shares::{SloShare, TargetShare};
 pub use text::{POLICY_TEXT_BYTES_MAX, PolicyText};

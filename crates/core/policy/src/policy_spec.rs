@@ -43,22 +43,21 @@ pub enum PolicySpec {
     Registered(RegisteredPolicy),
 }
 
-/// The names that every program knows; none of them can be added.
-pub const POLICY_NAMES: [&str; 12] = [
-    "symphony",
-    "auto",
-    "eager",
-    "timeout",
-    "clipper",
-    "clockwork",
-    "nexus",
-    "shepherd",
-    "kairos",
-    "ribbon",
-    "drs",
-    "clkwrk",
-];
-const MODEL_NAMES: &str = "one of \"symphony\", \"auto\", \"eager\", \"timeout\", \"clipper\"";
+/// The names of the policies for whole clusters that every program has.
+pub const CLUSTER_POLICY_NAMES: [&str; 7] = ["clockwork", "nexus", "shepherd", "kairos", "ribbon", "drs", "clkwrk"];
+
+/// The names that every program knows, those of policies for single models first; none of them can be added.
+pub const POLICY_NAMES: [&str; ModelPolicyName::WORDS.len() + CLUSTER_POLICY_NAMES.len()] = {
+    let (of_models, of_clusters) = (ModelPolicyName::WORDS, CLUSTER_POLICY_NAMES);
+    let mut names = [""; ModelPolicyName::WORDS.len() + CLUSTER_POLICY_NAMES.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = if at < of_models.len() { of_models[at].0 } else { of_clusters[at - of_models.len()] };
+        at += 1;
+    }
+    names
+};
+
 /// Look-ahead and margin of policy `clockwork`: half of the published look-ahead and the whole of the published margin,
 /// which together reproduce what the Symphony paper measured in its Table 4.
 const CLOCKWORK_MS: f64 = 5.0;
@@ -119,10 +118,7 @@ impl PolicyText {
             name if added.contains(&name) => {
                 Ok(PolicySpec::Registered(RegisteredPolicy { name: name.to_owned(), options: table.options()? }))
             }
-            _ => {
-                let known = POLICY_NAMES.iter().chain(added).map(|known| format!("\"{known}\"")).collect::<Vec<_>>();
-                refuse(below, format!("one of {}", known.join(", ")), format!("\"{name}\""))
-            }
+            _ => refuse(below, one_of(POLICY_NAMES.iter().chain(added).copied()), format!("\"{name}\"")),
         }
     }
 
@@ -146,14 +142,19 @@ impl PolicyText {
                 Self::Table(table) => ModelPolicy::chosen(name, table),
             };
         }
-        let why = match name.as_str() {
-            "clockwork" | "nexus" | "shepherd" | "kairos" | "ribbon" | "drs" | "clkwrk" => {
-                ", which decides for all models of a sub-cluster at once: `symphony subcluster policy` sets it"
-            }
-            _ => "",
+        let why = if CLUSTER_POLICY_NAMES.contains(&name.as_str()) {
+            ", which decides for all models of a sub-cluster at once: `symphony subcluster policy` sets it"
+        } else {
+            ""
         };
-        refuse(below, MODEL_NAMES, format!("\"{name}\"{why}"))
+        let known = ModelPolicyName::WORDS.map(|(known, _)| known);
+        refuse(below, one_of(known.into_iter()), format!("\"{name}\"{why}"))
     }
+}
+
+fn one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let quoted: Vec<_> = names.map(|name| format!("\"{name}\"")).collect();
+    format!("one of {}", quoted.join(", "))
 }
 
 impl PolicyTable {

@@ -46,7 +46,7 @@ impl TokenBucket {
         if self.level > 0.0 {
             return Ok(());
         }
-        // Half a nanosecond more, so that there is something by then.
+        // A nanosecond more, since rounding takes up to half of one: so there is something by then.
         let missing_s = -self.level / self.per_second + 1e-9;
         Err(if missing_s.is_finite() { Nanos::from_secs_f64(missing_s) } else { Nanos::MAX })
     }

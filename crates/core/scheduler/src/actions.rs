@@ -87,7 +87,7 @@ pub enum ModelInput {
         /// The frontend's boot id.
         boot: BootId,
     },
-    /// The rank thread gives a GPU that is free at `free_at`; it expects exactly one
+    /// The rank worker gives a GPU that is free at `free_at`; it expects exactly one
     /// [`ModelAction::Release`] in answer (invariant S4).
     Grant {
         /// The granted GPU: the queue's own until its release.
@@ -142,10 +142,10 @@ pub struct Plan {
 /// Output of a [`ModelQueue`](crate::ModelQueue).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelAction {
-    /// Send the newest candidate for a GPU class to the rank thread. It replaces older ones of that class, which may be
+    /// Send the newest candidate for a GPU class to the rank worker. It replaces older ones of that class, which may be
     /// skipped.
     Offer {
-        /// Grants answered so far. The rank thread ignores offers that are older than its last grant.
+        /// Grants answered so far. The rank worker ignores offers that are older than its last grant.
         answered: u64,
         /// The class for which the batch was formed.
         class: GpuClass,

@@ -33,7 +33,7 @@ use crate::watch::Watch;
 /// stuck. A correct scheduler decides by the deadline.
 const DECIDED_AFTER_MAX: Nanos = Nanos::from_millis(1_000);
 
-// Every scenario fits one rank thread.
+// Every scenario fits one rank worker.
 const _: () = assert!(SCENARIO_GPUS_MAX as usize <= GPUS_MAX && SCENARIO_MODELS_MAX <= MODELS_MAX);
 
 pub(crate) struct World<'a, P, W = ()> {

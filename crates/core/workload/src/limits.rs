@@ -2,7 +2,7 @@
 
 /// Models of one scenario, after `count` is expanded: 64 MB of queues and profiles at the usual sizes.
 pub const SCENARIO_MODELS_MAX: usize = 10_000;
-/// GPUs of one scenario: the limit of one rank thread.
+/// GPUs of one scenario: the limit of one rank worker.
 pub const SCENARIO_GPUS_MAX: u32 = 1 << 16;
 /// Seeds of one scenario.
 pub const SEEDS_MAX: usize = 1_000;

@@ -23,7 +23,7 @@ pub struct SchedulerConfig {
     pub metrics: Address,
     /// Decision threads that all led sub-clusters share; 0 for one per core, at most eight.
     pub decision_threads: u32,
-    /// Model threads of each led sub-cluster, beside its own rank thread; 0 lets it share `decision_threads`.
+    /// Model threads of each led sub-cluster, beside one for its rank worker; 0 lets it share `decision_threads`.
     pub model_threads: u32,
     /// Whether decision threads are bound to a core each.
     pub pin_cores: bool,

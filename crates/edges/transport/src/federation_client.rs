@@ -1,4 +1,4 @@
-//! The client of a federation's surface: frontends watch the plan, operators and tools send requests.
+//! The client of a federation's surface: frontends watch its view, operators and tools send requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +17,9 @@ use crate::control_client::{CONTROL_CALL_TIMEOUT, ControlError, call_in_turn, ch
 /// Pause before a broken watch is opened again.
 const WATCH_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
-/// The newest plan; changes when the federation does. It stays as it is while no replica of the top level answers.
-pub type PlanReceiver = watch::Receiver<Arc<FederationView>>;
+/// The newest view of a federation; changes when the federation does. It stays as it is while no replica of the top
+/// level answers.
+pub type FederationViewReceiver = watch::Receiver<Arc<FederationView>>;
 
 /// Calls the replicas of a federation's group.
 #[derive(Clone, Debug)]
@@ -78,7 +79,7 @@ impl FederationClient {
     /// Watches every replica and keeps the newest view. Ends when the receivers are gone. `watcher` appears in the
     /// replicas' logs.
     #[must_use]
-    pub fn watch(&self, watcher: &str) -> PlanReceiver {
+    pub fn watch(&self, watcher: &str) -> FederationViewReceiver {
         let (sender, receiver) = watch::channel(Arc::new(FederationView::default()));
         let sender = Arc::new(sender);
         for (addr, channel) in self.replicas.iter().cloned() {

@@ -17,6 +17,7 @@ use crate::payload::{INPUT_WITHIN, InputState, PayloadFrontend, Payloads, Return
 use crate::rdma::RdmaPeer;
 use crate::sharing::{PendingOffer, SHARED_PAYLOAD_BYTES_MAX, SharedInputs};
 use crate::stuck::{data_echo, stuck};
+use crate::until::until;
 
 /// How long data that came by RDMA may take to be read after the backend's link has ended.
 const DRAINED_WITHIN: Duration = Duration::from_millis(200);
@@ -115,7 +116,7 @@ impl FrontendEnd {
                 // There is no other carrier.
                 _ if required && !joined => return self.refuse(inputs),
                 message => {
-                    if !answer(frontend, &self.sender, &peer, message, frame.tail, pending.as_mut()).await {
+                    if !handle(frontend, &self.sender, &peer, message, frame.tail, pending.as_mut()).await {
                         return;
                     }
                 }
@@ -125,13 +126,13 @@ impl FrontendEnd {
 
     /// The offer to a backend that wants RDMA, if this frontend has it. Only an authenticated peer learns keys.
     async fn rdma_offer(&self, inputs: Option<&Arc<SharedInputs>>) -> Option<(RdmaOffer, RdmaPeer)> {
-        let (owner, wanted) = (inputs?.rdma()?, self.rdma?);
+        let (rdma, wanted) = (inputs?.rdma()?, self.rdma?);
         let peer = self.peer();
         if peer.identity.is_none() {
             tracing::warn!(%peer, "no RDMA: keys are handed out over mutual TLS only");
             return None;
         }
-        match owner.offer(wanted).await {
+        match rdma.offer(wanted).await {
             Ok(offer) => Some(offer),
             Err(reason) => {
                 tracing::warn!(%peer, reason, "no RDMA with this backend");
@@ -148,7 +149,7 @@ impl FrontendEnd {
         let (sender, mut receiver) =
             link_over_streams::<FromDataServer, ToDataServer>(rdma.streams(), peer.clone(), level);
         let _reads = inputs.read();
-        let mut silent_at = None;
+        let mut silent_at: Option<Instant> = None;
         loop {
             let frame = tokio::select! {
                 biased;
@@ -167,7 +168,7 @@ impl FrontendEnd {
                 Ok(frame) => frame,
                 Err(error) => return tracing::debug!(%error, "data link ended"),
             };
-            if !answer(frontend, &sender, &peer, frame.message, frame.tail, None).await {
+            if !handle(frontend, &sender, &peer, frame.message, frame.tail, None).await {
                 return;
             }
         }
@@ -188,16 +189,8 @@ impl FrontendEnd {
     }
 }
 
-/// Never, if there is no such moment.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Executes a frame. Returns whether the link is still of use.
-async fn answer(
+/// Handles a frame. Returns whether the link is still of use.
+async fn handle(
     frontend: &impl PayloadFrontend,
     sender: &LinkSender<FromDataServer>,
     peer: &PeerInfo,

@@ -26,13 +26,14 @@ mod read_times;
 mod readiness;
 mod sharing;
 mod stuck;
+mod until;
 
 pub use control_client::{
     AGREE_WITHIN, CONTROL_CALL_TIMEOUT, ControlClient, ControlError, ViewReceiver, fresh_operation_id,
 };
 pub use early_links::EarlyLinks;
 pub use echo::{EchoTimes, Movement};
-pub use federation_client::{FederationClient, PlanReceiver};
+pub use federation_client::{FederationClient, FederationViewReceiver};
 pub use frontend_end::FrontendEnd;
 pub use link::{
     CONNECT_TIMEOUT, EchoTrigger, HELLO_WITHIN, LINK_FRAMES_MAX, LinkError, LinkReceiver, LinkSender, SendError,
@@ -46,3 +47,4 @@ pub use payload_meter::PayloadMeter;
 pub use read_times::{PairReading, ReadCounts, ReadPath, Readings};
 pub use sharing::{SharedInputs, SharingError, can_share, can_use_rdma};
 pub use symphony_shared_memory::Placed as PlacedInput;
+pub use until::until;

@@ -415,7 +415,7 @@ impl LinkedPayloads {
     fn found(&self, sequence: u64, input: Result<Bytes, Unreadable>) -> Option<Bytes> {
         if input == Err(Unreadable::Damaged) {
             self.damaged.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(sequence, "an input is damaged in its owner's memory; it is asked for over the link");
+            tracing::warn!(sequence, "an input is damaged in its frontend's memory; it is asked for over the link");
         }
         input.ok()
     }
@@ -526,7 +526,7 @@ impl PayloadTransport for LinkedPayloads {
                     if let Some(shared) = link.as_ref().and_then(DataLink::shared) {
                         shared.taken(&lent);
                     }
-                    tracing::warn!(%frontend, results = lost, "results lost: their owner cannot be reached");
+                    tracing::warn!(%frontend, results = lost, "results lost: their frontend cannot be reached");
                 }
             }
         });
@@ -547,7 +547,7 @@ impl PayloadTransport for LinkedPayloads {
                 }
             };
             if tokio::time::timeout(TAKEN_WITHIN, taken).await.is_err() {
-                tracing::warn!("results are left in shared memory that their owner has not taken");
+                tracing::warn!("results are left in shared memory that their frontend has not taken");
             }
             link.sender.close();
             link.sender.written().await;

@@ -60,7 +60,7 @@ impl PayloadTransport for LocalPayloads {
             return tracing::warn!(%frontend, results = results.len(), "results lost: this transport has finished");
         }
         let Some(port) = self.port(frontend, boot) else {
-            return tracing::warn!(%frontend, results = results.len(), "results lost: their owner cannot be reached");
+            return tracing::warn!(%frontend, results = results.len(), "results lost: their frontend cannot be reached");
         };
         for ResultToFrontend { result, bytes } in results {
             let outcome = match result.outcome {

@@ -19,7 +19,7 @@ pub(crate) enum RdmaBegun {}
 pub(crate) enum RdmaInputs {}
 
 #[derive(Debug)]
-pub(crate) enum RdmaOwner {}
+pub(crate) enum RdmaFrontend {}
 
 #[derive(Debug)]
 pub(crate) enum RdmaPeer {}
@@ -70,7 +70,7 @@ impl RdmaInputs {
     }
 }
 
-impl RdmaOwner {
+impl RdmaFrontend {
     pub(crate) fn open(_: Option<&str>, _: &Arc<Pool>) -> Result<Self, SharingError> {
         Err(not_built())
     }

@@ -51,7 +51,7 @@ pub trait PayloadTransport: Send + Sync + 'static {
     fn name(&self) -> &'static str;
 }
 
-/// The frontend's side of the port: the owner of the requests.
+/// The frontend's side of the port: it owns the requests' inputs.
 pub trait PayloadFrontend: Send + Sync + 'static {
     /// The input of a request; none if it has its outcome already, or its input is still being decoded.
     fn input(&self, sequence: u64) -> Option<Bytes>;

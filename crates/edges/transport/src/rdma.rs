@@ -32,7 +32,7 @@ pub(crate) struct RdmaInputs(RemotePool);
 
 /// A frontend's side: its device, and its inputs there.
 #[derive(Debug)]
-pub(crate) struct RdmaOwner {
+pub(crate) struct RdmaFrontend {
     fabric: Fabric,
     shown: Shown,
     entries: u64,
@@ -118,7 +118,7 @@ impl RdmaInputs {
     }
 }
 
-impl RdmaOwner {
+impl RdmaFrontend {
     /// Registers the pool; no peer may read it yet.
     pub(crate) fn open(device: Option<&str>, pool: &Arc<Pool>) -> Result<Self, SharingError> {
         let fabric = Fabric::open(device, Purpose::Payloads).map_err(no_rdma)?;

@@ -82,7 +82,7 @@ impl Target for NativeTarget {
         let (context, weight) = (RequestContext::of(Caller::anonymous(), "", None), RequestValue::ONE);
         let infer = InferRequest { model, items, payload, pictures, deadline, receipt, context, weight };
         // In flight until it is answered.
-        let _permit = match self.frontend.admit(&Caller::anonymous()) {
+        let _permit = match self.frontend.begin_request(&Caller::anonymous()) {
             Ok(permit) => permit,
             Err(refused) => return Answer::ended(End::Refused(Cow::Borrowed(refused.error_status().reason))),
         };

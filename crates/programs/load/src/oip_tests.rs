@@ -75,7 +75,7 @@ impl InferenceService for Checksums {
         Ok(caller.clone())
     }
 
-    fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
+    fn begin_request(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
         // Its own instance for each: no request is refused.
         InFlightLimit::new(1).acquire()
     }

@@ -65,7 +65,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 /// Lines outside of code blocks, counted from 1.
-fn code_free_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn code_free_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
     (1..).zip(text.lines()).filter(move |(_, line)| {
         let fence = line.trim_start().starts_with("```");

@@ -109,7 +109,7 @@ pub(crate) enum What {
     Comments,
     /// No old word where the glossary has another one.
     OldWords,
-    /// README.md and decision records are short.
+    /// README.md and decision records are short, and prose is wrapped.
     Lengths,
     /// Length of commit titles.
     Titles,

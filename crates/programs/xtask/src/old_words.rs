@@ -11,8 +11,9 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 102] = [
+const OLD_WORDS: [(&str, &str); 105] = [
     ("ModelStanding", "ListedModel"),
+    ("RdmaOwner", "RdmaFrontend"),
     ("RingAdmission", "PendingRings"),
     ("herald", "heartbeat state"),
     ("Herald", "HeartbeatState"),
@@ -50,6 +51,8 @@ const OLD_WORDS: [(&str, &str); 102] = [
     ("GpuGate", "GpuFence"),
     ("gpu_gate", "gpu_fence"),
     ("TURN_INPUTS_MAX", "TURN_EVENTS_MAX"),
+    ("PlanReceiver", "FederationViewReceiver"),
+    ("changes_plan", "changes_assignment"),
     ("HeldSeal", "WaitingSeal"),
     ("held_by_backend", "known_by_backend"),
     ("has_heirs", "has_standbys"),
@@ -116,6 +119,10 @@ const OLD_WORDS: [(&str, &str); 102] = [
     ("mod door", "mod callers, mod admission"),
 ];
 
+/// What benches and their figures say of threads. Elsewhere the workers on them are meant, which may share one.
+const WORDS_OF_BENCHES: [(&str, &str); 3] =
+    [("model thread", "model worker"), ("rank thread", "rank worker"), ("rank threads", "rank workers")];
+
 /// Old names of types. As words they are good English, so only their declaration is refused.
 const OLD_TYPES: [(&str, &str); 41] = [
     ("Around", "ForksAndJoins"),
@@ -143,7 +150,7 @@ const OLD_TYPES: [(&str, &str); 41] = [
     ("Posed", "EpochProblem, FederationProblem"),
     ("Pretender", "FakeLeader"),
     ("Road", "RingPair"),
-    ("Roll", "HeartbeatReceiver"),
+    ("Roll", "HeartbeatRecords"),
     ("Seat", "Slot"),
     ("Sharer", "SharingBackend"),
     ("Shelf", "SnapshotStore"),
@@ -167,6 +174,9 @@ const DECLARE: [&str; 4] = ["struct", "enum", "trait", "type"];
 /// Where old words may stand: what happened is told in the words of its time.
 const HISTORY: [&str; 3] = ["docs/internals/lab", "docs/adr", "CHANGELOG.md"];
 
+/// Where threads are measured.
+const BENCHES: [&str; 2] = ["benches", "docs/internals/performance.md"];
+
 /// Places with old words.
 pub(crate) fn problems(metadata: &Metadata, root: &Path) -> Result<Vec<String>> {
     let mut paths: Vec<PathBuf> = crate::links::markdown_files(root)?;
@@ -188,7 +198,9 @@ pub(crate) fn problems(metadata: &Metadata, root: &Path) -> Result<Vec<String>> 
 }
 
 fn old_words(path: &Path, text: &str) -> Vec<String> {
-    let words = OLD_WORDS.iter().map(|&(old, new)| (old.to_owned(), new));
+    let of_benches = BENCHES.iter().any(|place| path.starts_with(place));
+    let of_threads = WORDS_OF_BENCHES.iter().filter(|_| !of_benches);
+    let words = OLD_WORDS.iter().chain(of_threads).map(|&(old, new)| (old.to_owned(), new));
     let types = OLD_TYPES.iter().flat_map(|&(old, new)| DECLARE.map(|declare| (format!("{declare} {old}"), new)));
     let mut problems = Vec::new();
     for (old, new) in words.chain(types) {
@@ -208,6 +220,13 @@ mod tests {
         assert_eq!(found, ["a.md:1: `crew` is now `worker group`"]);
         let found = old_words(Path::new("a.md"), "no sign of life\nof its new life\n");
         assert_eq!(found, ["a.md:2: `new life` is now `new boot`"]);
+    }
+
+    #[test]
+    fn threads_of_workers_are_named_where_they_are_measured_and_nowhere_else() {
+        let text = "one model thread, two model threads\n";
+        assert_eq!(old_words(Path::new("docs/a.md"), text), ["docs/a.md:1: `model thread` is now `model worker`"]);
+        assert_eq!(old_words(Path::new("benches/README.md"), text), Vec::<String>::new());
     }
 
     #[test]

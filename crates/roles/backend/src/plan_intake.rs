@@ -11,7 +11,7 @@ use symphony_protocol::execute::{
     SEAL_RECENT_REQUESTS_MAX, SealedGpu, ToBackend,
 };
 use symphony_protocol::journal::Record;
-use symphony_transport::{LinkSender, PayloadTransport};
+use symphony_transport::{LinkSender, PayloadTransport, until};
 use symphony_types::{
     BackendId, BootId, CutDigest, FailReason, GPU_PLANS_MAX, GpuId, ModelId, NodeId, PAYLOAD_DELAY_FORGOTTEN_AFTER,
     PayloadDelay, RequestId, SubclusterId, Token,
@@ -546,14 +546,6 @@ impl Gpu {
             free_at = free_at.max(begin + plan.latency);
         }
         free_at - now
-    }
-}
-
-/// Never, if there is no such moment.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
     }
 }
 

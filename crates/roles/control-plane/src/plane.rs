@@ -20,9 +20,9 @@ use crate::api::server;
 use crate::api::service::ControlService;
 use crate::config::ControlPlaneConfig;
 use crate::error::{CallError, Fatal, StartError};
+use crate::failure_detector::declarations::{DetectorContext, propose_declared};
 use crate::failure_detector::failure_detection::{FailureDetection, HeartbeatListener};
-use crate::failure_detector::thread_runner::{self, DetectorContext};
-use crate::failure_detector::{ContactState, HeartbeatReceiver};
+use crate::failure_detector::{ContactState, HeartbeatRecords};
 use crate::group::boot_history::BootHistory;
 use crate::group::checkpoints::Checkpoints;
 use crate::group::levels::ProcessLevels;
@@ -89,7 +89,7 @@ impl ControlPlane {
             ClusterStateMachine::new(state.clone(), checkpoints.clone(), metrics.clone(), config.net.level().clone());
         let opened = open_group(&config, state_machine, &state).await?;
 
-        let receiver = heartbeat_receiver(&config, &opened.group, &checkpoints, &applied, &metrics);
+        let records = heartbeat_records(&config, &opened.group, &checkpoints, &applied, &metrics);
         let viewer = Viewer {
             presence: FrontendPresence::default(),
             levels: ProcessLevels::default(),
@@ -100,12 +100,12 @@ impl ControlPlane {
             state: state.clone(),
             leadership: opened.group.leadership(),
             group: opened.group.clone(),
-            progress: Arc::clone(&receiver.progress),
+            progress: Arc::clone(&records.progress),
         };
         let (published, views, sorted) = publish::channels(viewer.view());
         let (contact, contact_state) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
         let context = DetectorContext {
-            receiver,
+            records,
             checkpoints,
             leadership: opened.group.leadership(),
             views: views.clone(),
@@ -312,14 +312,14 @@ async fn open_group(
     }
 }
 
-fn heartbeat_receiver(
+fn heartbeat_records(
     config: &ControlPlaneConfig,
     group: &ControlGroup,
     checkpoints: &Checkpoints,
     applied: &watch::Receiver<u64>,
     metrics: &Metrics,
-) -> HeartbeatReceiver {
-    HeartbeatReceiver {
+) -> HeartbeatRecords {
+    HeartbeatRecords {
         leadership: group.leadership(),
         lease: config.timing.group.election_max,
         group: Some(group.clone()),
@@ -353,7 +353,7 @@ impl Parts {
     ) -> Vec<JoinHandle<()>> {
         let (me, silence) = ((self.config.node, self.config.boot), detection.silence_switch());
         let lead_reporter = lead_reports::run(me, leads, self.proposer.clone(), silence, self.stop.clone());
-        let declarer = thread_runner::propose_declared(declared, self.proposer.clone(), self.metrics.clone());
+        let declarer = propose_declared(declared, self.proposer.clone(), self.metrics.clone());
         let mut tasks = vec![self.vital.spawn("lead reporter", lead_reporter), self.vital.spawn("declarer", declarer)];
         if let Some(peers) = detection.to_resolve() {
             let resolver = peers.keep_resolved(self.config.net.clone(), self.stop.clone());

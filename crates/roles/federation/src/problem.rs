@@ -15,7 +15,7 @@ use symphony_types::{LatencyProfile, Nanos, SubclusterId};
 use crate::copies::{Copy, copy_in};
 use crate::rates::WANTED_RPS_MAX;
 
-/// Rank threads are the cluster's business; the load of its GPUs is bounded by equations 2 and 3. Twice the largest
+/// Rank workers are the cluster's business; the load of its GPUs is bounded by equations 2 and 3. Twice the largest
 /// demand of all models together, so that no part reaches this limit.
 const RATE_MAX_RPS: f64 = 2.0 * MODELS_MAX as f64 * WANTED_RPS_MAX;
 

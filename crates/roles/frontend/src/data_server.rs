@@ -1,4 +1,4 @@
-//! The owner's side of the data link: backends READ inputs here and bring results.
+//! The frontend's side of the data link: backends READ inputs here and bring results.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! A frontend: accepts requests, keeps them until they have their one outcome, and knows which cluster serves what.
 
-mod oip_service;
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -12,7 +10,9 @@ use symphony_net::Net;
 use symphony_protocol::federation::FederationView;
 use symphony_protocol::view::View;
 use symphony_telemetry::{Registry, Traces};
-use symphony_transport::{ControlClient, ControlError, FederationClient, PlanReceiver, SharedInputs, SharingError};
+use symphony_transport::{
+    ControlClient, ControlError, FederationClient, FederationViewReceiver, SharedInputs, SharingError,
+};
 use symphony_types::{BootId, FrontendId, RequestId};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -30,7 +30,7 @@ use crate::counts::rates::Rates;
 use crate::counts::statistics::Statistics;
 use crate::counts::triton_names::TritonCollector;
 use crate::inner::{ClusterSlot, Inner};
-use crate::names;
+use crate::metrics;
 use crate::oip::limits::image_limits;
 use crate::oip::{InFlightLimit, SharedRegions};
 use crate::pictures::decoders::Decoders;
@@ -66,7 +66,7 @@ pub enum StartError {
 /// A running frontend; cheap to clone. [`Frontend::stop`] ends it.
 #[derive(Clone, Debug)]
 pub struct Frontend {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
 impl Frontend {
@@ -100,8 +100,8 @@ impl Frontend {
         Ok(frontend)
     }
 
-    /// Serves the models of several clusters, each by the cluster that is its home in the federation's plan. Clusters
-    /// are joined in the background: one that is away when the frontend starts does not delay the others.
+    /// Serves the models of several clusters, each by the cluster that is its home in the federation. Clusters are
+    /// joined in the background: one that is away when the frontend starts does not delay the others.
     ///
     /// # Errors
     /// If shared memory is required and there is none.
@@ -114,14 +114,15 @@ impl Frontend {
         registry: &Registry,
     ) -> Result<Self, StartError> {
         let names: Vec<_> = clusters.iter().map(|access| access.name.as_str()).collect();
-        let plan = federation.watch(&format!("frontend {}", config.name));
+        let federation_view = federation.watch(&format!("frontend {}", config.name));
         let callers = Callers { repository: None, tenants };
-        let (frontend, identity) = Self::new(config, boot, &names, Some(plan.clone()), callers, registry)?;
+        let watched = Some(federation_view.clone());
+        let (frontend, identity) = Self::new(config, boot, &names, watched, callers, registry)?;
         let news = identity.news.subscribe();
         for (index, access) in clusters.into_iter().enumerate() {
             tokio::spawn(join(Arc::clone(&frontend.inner), index, access, identity.clone()));
         }
-        tokio::spawn(withdraw_from_lost_clusters(Arc::clone(&frontend.inner), plan, news));
+        tokio::spawn(withdraw_from_lost_clusters(Arc::clone(&frontend.inner), federation_view, news));
         tokio::spawn(report_rates(Arc::clone(&frontend.inner), federation.clone(), config.name.clone()));
         Ok(frontend)
     }
@@ -130,7 +131,7 @@ impl Frontend {
         config: &FrontendConfig,
         boot: BootId,
         clusters: &[&str],
-        plan: Option<PlanReceiver>,
+        federation_view: Option<FederationViewReceiver>,
         Callers { repository, tenants }: Callers,
         registry: &Registry,
     ) -> Result<(Self, FrontendIdentity), SharingError> {
@@ -138,7 +139,7 @@ impl Frontend {
         let forgotten = watch::Sender::default();
         // A backend reads shared memory without a word, so what is there can not be sent to another cluster any more
         // (F1): a frontend of several clusters keeps its inputs to itself until they are asked for.
-        let shares = plan.is_none();
+        let shares = federation_view.is_none();
         let slot = |name: &&str| {
             let inputs = if shares { share_inputs(config, &ended)? } else { None };
             let requests = Requests { table: Arc::default(), inputs };
@@ -159,7 +160,7 @@ impl Frontend {
             shared_regions: config.shared_memory.then(SharedRegions::default),
             decoders: Decoders::new(&config.images, image_limits(&config.images), registry),
             slots,
-            plan,
+            federation_view,
             rates: Rates::begin(Instant::now()),
             pipeline_counters: PipelineCounters::new(registry),
             repository: RepositoryService::new(repository, registry),
@@ -188,10 +189,10 @@ impl Frontend {
         first.map_or_else(Arc::default, |(_, cluster)| Arc::clone(&cluster.view.borrow()))
     }
 
-    /// The newest plan of the federation, if there is one.
+    /// The newest view of the federation, if there is one.
     #[must_use]
-    pub fn plan(&self) -> Option<Arc<FederationView>> {
-        self.inner.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()))
+    pub fn federation_view(&self) -> Option<Arc<FederationView>> {
+        self.inner.federation_view.as_ref().map(|view| Arc::clone(&view.borrow()))
     }
 
     /// What became of the requests so far, and how many have no outcome yet.
@@ -225,7 +226,7 @@ impl Frontend {
 
     /// Sends traces of requests from now on. To be called once.
     pub fn trace_by(&self, traces: Arc<Traces>, registry: &Registry) {
-        registry.register(&names::SPANS_LOST, traces.lost());
+        registry.register(&metrics::SPANS_LOST, traces.lost());
         self.inner.records.trace_by(traces);
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use symphony_protocol::view::Traffic;
-use symphony_transport::PlanReceiver;
+use symphony_transport::FederationViewReceiver;
 use symphony_types::{BootId, FrontendId};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     /// In the order of the configuration.
     pub(crate) slots: Vec<ClusterSlot>,
     /// Which cluster is home to which model; none without a federation.
-    pub(crate) plan: Option<PlanReceiver>,
+    pub(crate) federation_view: Option<FederationViewReceiver>,
     pub(crate) rates: Rates,
     pub(crate) pipeline_counters: PipelineCounters,
     pub(crate) repository: RepositoryService,

@@ -7,7 +7,7 @@ mod data_server;
 mod dispatch;
 mod frontend;
 mod inner;
-pub mod names;
+pub mod metrics;
 pub mod oip;
 mod pictures;
 mod records;

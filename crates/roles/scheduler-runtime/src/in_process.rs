@@ -169,16 +169,16 @@ impl InProcess {
         self.workers.send_to_all(|| ModelMessage::Unroute { gpu, seal });
     }
 
-    /// Model threads; `model % threads` owns a model.
+    /// Model workers, each on a thread of its own or all on one; number `model % model_threads` owns a model.
     #[must_use]
     pub fn model_threads(&self) -> usize {
         self.workers.models.len()
     }
 
-    /// Sends a frame of requests, all for models of one model thread; their budgets count from `received`.
+    /// Sends a frame of requests, all for models of one model worker; their budgets count from `received`.
     ///
     /// # Errors
-    /// If the thread's inbox is at its limit: the frame comes back.
+    /// If the worker's inbox is at its limit: the frame comes back.
     pub fn announce(
         &self,
         thread: usize,
@@ -214,7 +214,7 @@ impl InProcess {
         self.workers.counters()
     }
 
-    /// Requests that each model thread has taken in; cheap enough to poll.
+    /// Requests that each model worker has taken in; cheap enough to poll.
     pub fn taken_in(&self) -> impl Iterator<Item = u64> {
         self.workers.taken_in()
     }

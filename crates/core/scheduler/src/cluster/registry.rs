@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use symphony_policy::{
-    POLICY_NAMES, PolicyError, PolicyOptions, PolicySpec, RegisteredPolicy, UnmergedPolicy, is_policy_name,
+    CLUSTER_POLICY_NAMES, POLICY_NAMES, PolicyError, PolicyOptions, PolicySpec, RegisteredPolicy, UnmergedPolicy,
+    is_policy_name,
 };
 
 use crate::cluster::facts::ClusterFacts;
@@ -162,12 +163,9 @@ impl PolicyRegistry {
 
     /// The names of all policies that decide for a cluster.
     fn known(&self) -> String {
-        CLUSTER_NAMES.into_iter().chain(self.names()).collect::<Vec<_>>().join(", ")
+        CLUSTER_POLICY_NAMES.into_iter().chain(self.names()).collect::<Vec<_>>().join(", ")
     }
 }
-
-/// The policies for clusters that every program has.
-const CLUSTER_NAMES: [&str; 7] = ["clockwork", "nexus", "shepherd", "kairos", "ribbon", "drs", "clkwrk"];
 
 fn cluster_name(spec: &PolicySpec) -> &str {
     match spec {
@@ -219,9 +217,11 @@ mod tests {
 
     #[test]
     fn a_name_is_found_and_what_is_wrong_is_said_in_words() {
-        for text in
-            CLUSTER_NAMES.into_iter().chain(["wild", "{ name = 'wild', speed = 3 }", "{ name = 'drs', threshold = 9 }"])
-        {
+        for text in CLUSTER_POLICY_NAMES.into_iter().chain([
+            "wild",
+            "{ name = 'wild', speed = 3 }",
+            "{ name = 'drs', threshold = 9 }",
+        ]) {
             assert!(text.contains(build(text).unwrap().name()), "{text}");
         }
         let said = |text: &str| build(text).unwrap_err().to_string();

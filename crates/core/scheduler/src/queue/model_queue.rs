@@ -32,7 +32,7 @@ use crate::ranker::gpu_counts::GpuCounts;
 use crate::{DataDelay, Delays, Policy, Shed, Trigger};
 use targets::item_time;
 
-/// The largest configurable queue: one second of the highest rate that one model thread serves.
+/// The largest configurable queue: one second of the highest rate that one model worker serves.
 pub const QUEUE_REQUESTS_MAX: usize = 1 << 20;
 
 /// Requests for which memory is reserved from the start, so that a burst that a quiet model sees once an hour does not

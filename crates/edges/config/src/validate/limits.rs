@@ -10,7 +10,7 @@ pub const MODEL_THREADS_MAX: u32 = 256;
 pub const TAPE_MB_MAX: u64 = 1024;
 /// Any one delay, in microseconds: a second is beyond every SLO that batches are deferred for.
 pub const DELAY_US_MAX: u64 = 1_000_000;
-/// GPUs of one kind that a sub-cluster may be advised to have: what one rank thread may hold.
+/// GPUs of one kind that a sub-cluster may be advised to have: what one rank worker may hold.
 pub const SCALED_GPUS_MAX: u32 = symphony_controllers::SCALED_GPUS_MAX;
 /// Kinds of GPUs with a price: those that there may be in a sub-cluster, with room for some that are not.
 pub const PRICES_MAX: usize = 64;

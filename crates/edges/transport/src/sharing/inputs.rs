@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::SharingError;
-use crate::rdma::{RdmaOwner, RdmaReader};
+use crate::rdma::{RdmaFrontend, RdmaReader};
 use symphony_net::HANDOVER_TIMEOUT;
 use symphony_net::descriptor_exchange::{self, SECRET_BYTES};
 
@@ -33,7 +33,7 @@ pub struct SharedInputs {
     /// Backends that were made an offer and have not come yet.
     offered: Mutex<HashMap<[u8; SECRET_BYTES], oneshot::Sender<SharingBackend>>>,
     /// The pool for RDMA reads; then there is no socket.
-    rdma: Option<RdmaOwner>,
+    rdma: Option<RdmaFrontend>,
     readers: AtomicUsize,
     required: bool,
 }
@@ -115,13 +115,13 @@ impl SharedInputs {
         device: Option<&str>,
     ) -> Result<Arc<Self>, SharingError> {
         let pool = pool_for(bytes, in_flight_max)?;
-        let rdma = Some(RdmaOwner::open(device, &pool)?);
+        let rdma = Some(RdmaFrontend::open(device, &pool)?);
         let (name, offered, readers) = Default::default();
         Ok(Arc::new(Self { pool, name, offered, rdma, readers, required }))
     }
 
     /// The pool for RDMA reads.
-    pub(crate) const fn rdma(&self) -> Option<&RdmaOwner> {
+    pub(crate) const fn rdma(&self) -> Option<&RdmaFrontend> {
         self.rdma.as_ref()
     }
 

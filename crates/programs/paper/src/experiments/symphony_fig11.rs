@@ -89,7 +89,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
              window is too late when it opens; `eager`, which does not wait, loses less. From as many GPUs as models on it is linear."
                 .to_owned(),
             "The paper's Clockwork is held back by its locks, which virtual time does not show.".to_owned(),
-            "The measured plot is of independent schedulers (one sub-cluster each), not of model threads that share a rank thread on a real \
+            "The measured plot is of independent schedulers (one sub-cluster each), not of model workers that share a rank worker on a real \
              clock: the stress tool in `benches/` measures that. It was made on a shared machine, and says little beyond the order of \
              magnitude."
                 .to_owned(),

@@ -58,7 +58,7 @@ pub(crate) async fn of_pipeline<F: Future<Output = anyhow::Result<Option<Pipelin
 /// Why no process has an answer.
 pub(crate) fn unknown(what: &str, silent: &Silent) -> String {
     let mut message = format!(
-        "no leader remembers {what}: it waits still, or ended before it was queued, or was forgotten (a model thread keeps its \
+        "no leader remembers {what}: it waits still, or ended before it was queued, or was forgotten (a model worker keeps its \
          last 262144 requests in batches and 32768 drops; a new leader begins with nothing)"
     );
     if what.starts_with("request") {

@@ -24,7 +24,7 @@ fn every_name() -> Vec<MetricName> {
         &symphony_telemetry::names::ALL,
         &frames::METRIC_NAMES,
         &[security::EXPIRES],
-        &symphony_frontend::names::ALL,
+        &symphony_frontend::metrics::ALL,
         &symphony_scheduler_runtime::METRIC_NAMES,
         &symphony_control_plane::METRIC_NAMES,
         &symphony_control_plane::SCALING_METRIC_NAMES,

@@ -80,8 +80,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         .with_view(move || {
             let mut page = page::view_json(&shown.view(), "frontend", &name, &|model| shown.counts_json(model));
             let (counts, in_flight) = shown.ledger();
-            if let Some(plan) = shown.plan() {
-                page["federation"] = plan_json(&plan);
+            if let Some(view) = shown.federation_view() {
+                page["federation"] = federation_json(&view);
             }
             page["frames"] = frames::json(&carriers);
             page["ledger"] = crate::inspect::ledger::json(&counts, in_flight as u64);
@@ -222,13 +222,13 @@ async fn federated(
     Ok((Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?, levels))
 }
 
-/// The plan that this frontend routes by, as the console shows it.
-fn plan_json(plan: &FederationView) -> serde_json::Value {
-    let models = plan.models.iter().map(|(name, model)| {
+/// The view of the federation that this frontend routes by, as the console shows it.
+fn federation_json(view: &FederationView) -> serde_json::Value {
+    let models = view.models.iter().map(|(name, model)| {
         serde_json::json!({ "name": name, "home": model.home, "moves_to": model.moves_to, "leftovers": model.leftovers })
     });
     let clusters =
-        plan.clusters.iter().map(|(name, cluster)| serde_json::json!({ "name": name, "reachable": cluster.reachable }));
-    serde_json::json!({ "federation": plan.federation, "plan": plan.plan, "applied_index": plan.applied_index,
+        view.clusters.iter().map(|(name, cluster)| serde_json::json!({ "name": name, "reachable": cluster.reachable }));
+    serde_json::json!({ "federation": view.federation, "plan": view.plan, "applied_index": view.applied_index,
                         "clusters": clusters.collect::<Vec<_>>(), "models": models.collect::<Vec<_>>() })
 }

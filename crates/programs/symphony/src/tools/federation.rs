@@ -135,18 +135,18 @@ async fn until<T>(
     wait: Duration,
     condition: impl Fn(&FederatedModelView) -> Option<T>,
 ) -> anyhow::Result<T> {
-    let mut plan = federation.watch(&format!("wait for {name}"));
+    let mut view = federation.watch(&format!("wait for {name}"));
     let mut last = String::new();
     let waiting = async {
         loop {
-            let current = std::sync::Arc::clone(&plan.borrow_and_update());
+            let current = std::sync::Arc::clone(&view.borrow_and_update());
             if let Some(model) = current.models.get(name) {
                 if let Some(found) = condition(model) {
                     return anyhow::Ok(found);
                 }
                 last = model.unplaced.clone().unwrap_or_default();
             }
-            plan.changed().await?;
+            view.changed().await?;
         }
     };
     match tokio::time::timeout(wait, waiting).await {

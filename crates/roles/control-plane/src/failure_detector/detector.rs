@@ -37,7 +37,7 @@ struct Watched {
     /// Time of the last sign of life, or the start of the wait for one.
     heard: Instant,
     /// How long it may be silent.
-    patience: Duration,
+    silence_max: Duration,
     /// Its connection has ended since the last sign of life.
     lost: bool,
     /// When it was last declared down.
@@ -62,10 +62,10 @@ impl Detector {
     }
 
     /// Sets the replicas that are up in the state. A new replica, or a new boot, starts with a full grace period.
-    pub(crate) fn members(&mut self, now: Instant, up: impl Iterator<Item = (NodeId, BootId)>) {
+    pub(crate) fn set_members(&mut self, now: Instant, up: impl Iterator<Item = (NodeId, BootId)>) {
         let before = std::mem::take(&mut self.watched);
         for (node, boot) in up.filter(|(node, _)| *node != self.me) {
-            let afresh = Watched { boot, heard: now, patience: self.limits.suspicion, lost: false, declared: None };
+            let afresh = Watched { boot, heard: now, silence_max: self.limits.suspicion, lost: false, declared: None };
             let kept = before.get(&node).filter(|known| known.boot == boot).copied();
             self.watched.insert(node, kept.unwrap_or(afresh));
         }
@@ -73,13 +73,13 @@ impl Detector {
 
     /// Sets the Raft leader. A new leader gives all replicas a fresh grace period, and a shorter one to its
     /// predecessor, whose silence caused the election.
-    pub(crate) fn leader(&mut self, now: Instant, leader: Option<NodeId>, out: &mut Vec<Action>) {
+    pub(crate) fn set_leader(&mut self, now: Instant, leader: Option<NodeId>, out: &mut Vec<Action>) {
         let leads = leader == Some(self.me);
         if leads && !self.leading {
             self.reset_suspicions(now);
             let predecessor = self.followed.and_then(|node| Some((node, self.watched.get_mut(&node)?)));
             if let Some((node, watched)) = predecessor {
-                watched.patience = self.limits.old_leader_grace;
+                watched.silence_max = self.limits.old_leader_grace;
                 watched.lost = true;
                 out.push(Action::Probe { node, boot: watched.boot });
             }
@@ -112,7 +112,7 @@ impl Detector {
             // taken for lost) and does not count against it.
             DetectorEvent::Heartbeat { .. } if now < watched.heard => {}
             DetectorEvent::Heartbeat { .. } => {
-                *watched = Watched { heard: now, patience: suspicion, lost: false, declared: None, ..*watched };
+                *watched = Watched { heard: now, silence_max: suspicion, lost: false, declared: None, ..*watched };
             }
             DetectorEvent::Lost { .. } if self.leading => {
                 watched.lost = true;
@@ -129,7 +129,7 @@ impl Detector {
             return;
         }
         for (&node, watched) in &mut self.watched {
-            if now.saturating_duration_since(watched.heard) > watched.patience {
+            if now.saturating_duration_since(watched.heard) > watched.silence_max {
                 declare(now, node, watched, out);
             }
         }
@@ -181,12 +181,12 @@ mod tests {
         }
 
         fn members(&mut self, ms: u64, nodes: &[NodeId]) {
-            self.detector.members(self.at(ms), nodes.iter().map(|&node| (node, boot(node))));
+            self.detector.set_members(self.at(ms), nodes.iter().map(|&node| (node, boot(node))));
         }
 
         fn leader(&mut self, ms: u64, leader: Option<NodeId>) -> Vec<Action> {
             let mut out = Vec::new();
-            self.detector.leader(self.at(ms), leader, &mut out);
+            self.detector.set_leader(self.at(ms), leader, &mut out);
             out
         }
 

@@ -62,10 +62,10 @@ impl DetectorTurn {
         if self.views.has_changed().unwrap_or(false) {
             let view = self.views.borrow_and_update().clone();
             let up = view.nodes.iter().filter(|(_, n)| n.up);
-            self.detector.members(now, up.filter_map(|(&id, n)| Some((id, n.boot?))));
+            self.detector.set_members(now, up.filter_map(|(&id, n)| Some((id, n.boot?))));
         }
         let leader = self.leadership.borrow().leader;
-        self.detector.leader(now, leader, actions);
+        self.detector.set_leader(now, leader, actions);
         for (at, event) in heard {
             self.detector.step(at, event, actions);
         }

@@ -7,8 +7,9 @@ use tokio::sync::{mpsc, watch};
 
 use crate::config::ControlPlaneConfig;
 use crate::error::StartError;
+use crate::failure_detector::declarations::DetectorContext;
 use crate::failure_detector::task_runner::TaskRunner;
-use crate::failure_detector::thread_runner::{DetectorContext, ThreadRunner};
+use crate::failure_detector::thread_runner::ThreadRunner;
 use crate::failure_detector::{ContactState, HeartbeatAddresses, SilenceSwitch};
 use crate::metrics::Metrics;
 use crate::vital::Vital;

@@ -9,7 +9,7 @@ use symphony_types::{BootId, Level, NodeId};
 use tokio::sync::watch;
 
 use crate::config::Liveness;
-use crate::failure_detector::heartbeat_receiver::HeartbeatReceiver;
+use crate::failure_detector::heartbeat_receiver::HeartbeatRecords;
 use crate::failure_detector::heartbeat_state::{ContactState, HeartbeatSources, HeartbeatState};
 use crate::failure_detector::message::{ACK_BYTES, Ack, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
 use crate::failure_detector::silence_switch::SilenceSwitch;
@@ -36,7 +36,7 @@ fn read_heartbeats(bytes: &[u8]) -> bool {
     let (_apply, applied) = watch::channel(0);
     let (checkpoints, progress) = (Checkpoints::default(), Arc::default());
     let (lease, not_applying) = (Duration::from_secs(1), Gauge::default());
-    let receiver = HeartbeatReceiver { leadership, lease, group: None, checkpoints, applied, progress, not_applying };
+    let records = HeartbeatRecords { leadership, lease, group: None, checkpoints, applied, progress, not_applying };
     let mut trip = RoundTrip::new(answer);
     let (arrived, rest) = bytes.as_chunks::<HEARTBEAT_BYTES>();
     for bytes in arrived {
@@ -44,8 +44,8 @@ fn read_heartbeats(bytes: &[u8]) -> bool {
         assert_eq!(Heartbeat::decode(&heartbeat.encode(cluster), cluster), Some(heartbeat));
         assert_eq!(Heartbeat::decode(bytes, cluster_hash("green")), None, "another cluster's");
         let _ = trip.is_recent(start, heartbeat.echoed);
-        assert!(receiver.record(&heartbeat, start), "a leader that has applied nothing is owed nothing");
-        let ack = receiver.answer(&heartbeat, start).expect("a leader that is its own quorum acknowledges");
+        assert!(records.record(&heartbeat, start), "a leader that has applied nothing is owed nothing");
+        let ack = records.answer(&heartbeat, start).expect("a leader that is its own quorum acknowledges");
         assert_eq!(ack, Ack { sequence: heartbeat.sequence, member: true });
         assert_eq!(Ack::decode(&ack.encode(cluster), cluster), Some(ack));
         trip.answered(start, heartbeat.sequence);

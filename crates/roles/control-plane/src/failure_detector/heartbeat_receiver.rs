@@ -44,7 +44,7 @@ const ACK_WITHIN: Duration = Duration::from_millis(1);
 
 /// What the Raft leader knows of the sending replicas.
 #[derive(Clone, Debug)]
-pub(crate) struct HeartbeatReceiver {
+pub(crate) struct HeartbeatRecords {
     pub(crate) leadership: watch::Receiver<Leadership>,
     /// How long the last acknowledgement of a quorum counts.
     pub(crate) lease: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct HeartbeatReceiver {
     pub(crate) not_applying: Gauge,
 }
 
-impl HeartbeatReceiver {
+impl HeartbeatRecords {
     /// Records a heartbeat. Returns whether it is a sign of life: one from a replica that does not apply the log is
     /// not.
     pub(crate) fn record(&self, heartbeat: &Heartbeat, now: Instant) -> bool {
@@ -83,19 +83,19 @@ impl HeartbeatReceiver {
 }
 
 /// Accepts heartbeats until stopped, and passes them to the detector.
-pub(crate) struct Listener {
+pub(crate) struct HeartbeatAcceptor {
     pub(crate) cluster: u64,
     pub(crate) listener: TcpListener,
     pub(crate) net: Net,
     pub(crate) events: EventQueue,
     pub(crate) received: Counter,
-    pub(crate) receiver: HeartbeatReceiver,
+    pub(crate) records: HeartbeatRecords,
     /// How long the round trip may take on a usable connection.
     pub(crate) answer: Duration,
     pub(crate) stop: Arc<AtomicBool>,
 }
 
-impl Listener {
+impl HeartbeatAcceptor {
     /// Runs on its own thread; a connection made after `stop` is set ends it.
     pub(crate) fn run(self) {
         let connected = Callers::new(CallerLimits { total: CONNECTIONS_MAX, per_address: CONNECTIONS_PER_ADDRESS_MAX });
@@ -127,7 +127,7 @@ impl Listener {
                 net: self.net.clone(),
                 events: self.events.clone(),
                 received: self.received.clone(),
-                receiver: self.receiver.clone(),
+                records: self.records.clone(),
                 answer: self.answer,
                 stop: self.stop.clone(),
                 connected: connected.clone(),
@@ -146,7 +146,7 @@ struct ConnectionReader {
     net: Net,
     events: EventQueue,
     received: Counter,
-    receiver: HeartbeatReceiver,
+    records: HeartbeatRecords,
     answer: Duration,
     stop: Arc<AtomicBool>,
     connected: Callers,
@@ -212,12 +212,12 @@ impl ConnectionReader {
             self.received.inc();
             let now = Instant::now();
             let recent = trip.is_recent(now, heartbeat.echoed);
-            let alive = self.receiver.record(&heartbeat, now);
+            let alive = self.records.record(&heartbeat, now);
             let event = DetectorEvent::Heartbeat { node: heartbeat.node, boot: heartbeat.boot };
             if self.stop.load(Ordering::Relaxed) || alive && recent && !self.events.queue(now, event) {
                 return io::ErrorKind::ConnectionAborted.into();
             }
-            if let Some(ack) = self.receiver.answer(&heartbeat, now).filter(|_| alive) {
+            if let Some(ack) = self.records.answer(&heartbeat, now).filter(|_| alive) {
                 if let Err(error) = line.write_all(&ack.encode(self.cluster)).and_then(|()| line.flush()) {
                     return error;
                 }
@@ -264,7 +264,7 @@ mod tests {
             let (agreed, applied) = watch::channel(0);
             let (checkpoints, progress) = (Checkpoints::default(), Arc::<Mutex<Progress>>::default());
             let lease = Duration::from_secs(1);
-            let receiver = HeartbeatReceiver {
+            let records = HeartbeatRecords {
                 leadership,
                 lease,
                 group: None,
@@ -275,7 +275,8 @@ mod tests {
             };
             let received = Counter::default();
             let answer = Duration::from_millis(200);
-            let acceptor = Listener { cluster, listener, net, events, received, receiver, answer, stop: stop.clone() };
+            let acceptor =
+                HeartbeatAcceptor { cluster, listener, net, events, received, records, answer, stop: stop.clone() };
             Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| acceptor.run()) }
         }
 

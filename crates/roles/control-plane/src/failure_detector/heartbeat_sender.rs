@@ -22,7 +22,7 @@ use crate::failure_detector::wait::wait_until;
 const RESTING_HEARTBEATS: u32 = 5;
 
 /// Sends heartbeats until stopped. A thread and not a task, because a busy runtime is not a dead replica.
-pub(crate) struct Sender {
+pub(crate) struct HeartbeatSender {
     pub(crate) sources: HeartbeatSources,
     pub(crate) net: Net,
     pub(crate) peers: HeartbeatAddresses,
@@ -40,7 +40,7 @@ struct ToLeader {
     partial: Vec<u8>,
 }
 
-impl Sender {
+impl HeartbeatSender {
     pub(crate) fn run(self) {
         let Self { sources, net, peers, limits, stop, told_to_stop } = self;
         let mut line: Option<ToLeader> = None;

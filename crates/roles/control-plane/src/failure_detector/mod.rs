@@ -2,6 +2,7 @@
 
 pub(crate) mod addresses;
 pub(crate) mod contact;
+pub(crate) mod declarations;
 pub(crate) mod detector;
 pub(crate) mod detector_turn;
 pub(crate) mod event_queue;
@@ -22,8 +23,8 @@ pub(crate) mod wait;
 pub(crate) use addresses::HeartbeatAddresses;
 pub(crate) use detector::{Action, Detector, DetectorEvent};
 pub(crate) use event_queue::{EventQueue, TimedEvent};
-pub(crate) use heartbeat_receiver::{CONNECTIONS_MAX, HeartbeatReceiver, Listener};
-pub(crate) use heartbeat_sender::{Sender, refuses};
+pub(crate) use heartbeat_receiver::{CONNECTIONS_MAX, HeartbeatAcceptor, HeartbeatRecords};
+pub(crate) use heartbeat_sender::{HeartbeatSender, refuses};
 pub(crate) use heartbeat_state::{ContactState, HeartbeatSources, HeartbeatState};
 pub(crate) use message::{ACK_BYTES, HEARTBEAT_BYTES, Heartbeat, cluster_hash};
 pub(crate) use progress::Progress;

@@ -15,8 +15,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::config::{ControlPlaneConfig, Liveness};
+use crate::failure_detector::declarations::{
+    DECLARATIONS_MAX, DetectorContext, EVENTS_MAX, PROBE_ATTEMPTS, queue_declaration,
+};
 use crate::failure_detector::detector_turn::DetectorTurn;
-use crate::failure_detector::thread_runner::{DECLARATIONS_MAX, DetectorContext, EVENTS_MAX, PROBE_ATTEMPTS, declare};
 use crate::failure_detector::{
     ACK_BYTES, Action, CONNECTIONS_MAX, ContactState, DetectorEvent, HEARTBEAT_BYTES, Heartbeat, HeartbeatAddresses,
     HeartbeatSources, HeartbeatState, SilenceSwitch, cluster_hash,
@@ -72,7 +74,7 @@ impl TaskRunner {
         let mut tasks = JoinSet::new();
         tasks.spawn(guarded(vital.guard("beat-sender"), send(shared.clone(), sources)));
         tasks.spawn(guarded(vital.guard("beat-listener"), listen(shared.clone(), listener, events.clone())));
-        tasks.spawn(guarded(vital.guard("beat-detector"), judge(shared, events, heard, declare)));
+        tasks.spawn(guarded(vital.guard("beat-detector"), run_detector(shared, events, heard, declare)));
         (Self { tasks, silence_switch }, declared)
     }
 
@@ -167,12 +169,12 @@ async fn read_heartbeats(shared: Shared, mut stream: Connection, events: mpsc::S
         heard = Some((heartbeat.node, heartbeat.boot));
         shared.metrics.heartbeats_received.inc();
         let recent = trip.is_recent(Instant::now().into_std(), heartbeat.echoed);
-        let alive = shared.context.receiver.record(&heartbeat, Instant::now().into_std());
+        let alive = shared.context.records.record(&heartbeat, Instant::now().into_std());
         let event = DetectorEvent::Heartbeat { node: heartbeat.node, boot: heartbeat.boot };
         if alive && recent && events.send(event).await.is_err() {
             return;
         }
-        let ack = shared.context.receiver.answer(&heartbeat, Instant::now().into_std());
+        let ack = shared.context.records.answer(&heartbeat, Instant::now().into_std());
         if let Some(ack) = ack.filter(|_| alive) {
             if stream.write_all(&ack.encode(shared.cluster)).await.is_err() {
                 break;
@@ -185,7 +187,7 @@ async fn read_heartbeats(shared: Shared, mut stream: Connection, events: mpsc::S
     }
 }
 
-async fn judge(
+async fn run_detector(
     shared: Shared,
     events: mpsc::Sender<DetectorEvent>,
     mut heard: mpsc::Receiver<DetectorEvent>,
@@ -206,7 +208,7 @@ async fn judge(
         detector_turn.run(now, event.map(|event| (now, event)), &mut actions);
         for action in actions.drain(..) {
             match action {
-                Action::Declare { node, boot } => declare(shared.me, node, boot, &declarations),
+                Action::Declare { node, boot } => queue_declaration(shared.me, node, boot, &declarations),
                 Action::Probe { node, boot } => {
                     probes.spawn(probe(shared.clone(), node, boot, events.clone()));
                     while probes.try_join_next().is_some() {}

@@ -1,4 +1,4 @@
-//! Runs the heartbeat threads and the detector, and proposes the declared failures.
+//! Runs the heartbeat threads and the detector.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,34 +9,25 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::Command;
-use symphony_consensus::Leadership;
 use symphony_net::Net;
-use symphony_protocol::view::View;
-use symphony_types::{BootId, NodeId};
+use symphony_types::NodeId;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::config::{ControlPlaneConfig, Liveness};
-use crate::error::{CallError, StartError};
+use crate::error::StartError;
+use crate::failure_detector::declarations::{
+    DECLARATIONS_MAX, DetectorContext, EVENTS_MAX, PROBE_ATTEMPTS, queue_declaration,
+};
 use crate::failure_detector::detector_turn::DetectorTurn;
 use crate::failure_detector::{
-    Action, ContactState, DetectorEvent, EventQueue, HeartbeatAddresses, HeartbeatReceiver, HeartbeatSources, Listener,
-    Sender, SilenceSwitch, TimedEvent, cluster_hash, raise_priority, refuses, wait_until,
+    Action, ContactState, DetectorEvent, EventQueue, HeartbeatAcceptor, HeartbeatAddresses, HeartbeatSender,
+    SilenceSwitch, TimedEvent, cluster_hash, raise_priority, refuses, wait_until,
 };
-use crate::group::checkpoints::Checkpoints;
-use crate::group::propose::{AttemptError, Proposer};
 use crate::metrics::Metrics;
 use crate::vital::Vital;
 
-/// Events waiting for the detector: two heartbeat intervals of 64 replicas.
-pub(crate) const EVENTS_MAX: usize = 128;
-
-/// Declared failures waiting to be proposed: more than there are replicas.
-pub(crate) const DECLARATIONS_MAX: usize = 128;
-
 /// Concurrent probes, one per replica; a replica that is not probed is detected by its silence.
 const PROBES_MAX: usize = 64;
-/// How often the port of a replica is probed after its connection was lost.
-pub(crate) const PROBE_ATTEMPTS: u32 = 3;
 
 /// The threads of one replica's failure detection.
 #[derive(Debug)]
@@ -50,38 +41,6 @@ pub(crate) struct ThreadRunner {
     events: EventQueue,
     /// Wakes the sender.
     told_to_stop: Arc<Notify>,
-}
-
-/// Shared by the threads.
-#[derive(Clone, Debug)]
-pub(crate) struct DetectorContext {
-    pub(crate) receiver: HeartbeatReceiver,
-    pub(crate) checkpoints: Checkpoints,
-    pub(crate) leadership: watch::Receiver<Leadership>,
-    pub(crate) views: watch::Receiver<Arc<View>>,
-    pub(crate) applied: watch::Receiver<u64>,
-}
-
-impl DetectorContext {
-    /// The content of this replica's heartbeats.
-    pub(crate) fn sources(
-        &self,
-        config: &ControlPlaneConfig,
-        contact_state: watch::Sender<ContactState>,
-        silence_switch: SilenceSwitch,
-    ) -> HeartbeatSources {
-        HeartbeatSources {
-            cluster: cluster_hash(&config.cluster),
-            me: config.node,
-            boot: config.boot,
-            leadership: self.leadership.clone(),
-            applied: self.applied.clone(),
-            checkpoints: self.checkpoints.clone(),
-            contact_state,
-            silence_switch,
-            level: config.net.level().newest(),
-        }
-    }
 }
 
 impl ThreadRunner {
@@ -115,20 +74,20 @@ impl ThreadRunner {
         };
         let sources = context.sources(config, contact_state, this.silence_switch.clone());
         let (net, told_to_stop) = (config.net.clone(), Arc::clone(&this.told_to_stop));
-        let sender = Sender { sources, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
-        let (received, receiver) = (metrics.heartbeats_received.clone(), context.receiver.clone());
+        let sender = HeartbeatSender { sources, net, peers: peers.clone(), limits, stop: stop.clone(), told_to_stop };
+        let (received, records) = (metrics.heartbeats_received.clone(), context.records.clone());
         let answer = limits.answer();
-        let acceptor = Listener {
+        let acceptor = HeartbeatAcceptor {
             cluster,
             listener,
             net: config.net.clone(),
             events: events.clone(),
             received,
-            receiver,
+            records,
             answer,
             stop,
         };
-        let judge = DetectorThread {
+        let detector_thread = DetectorThread {
             net: config.net.clone(),
             me: config.node,
             limits,
@@ -144,7 +103,7 @@ impl ThreadRunner {
         let started = this
             .spawn("beat-sender", vital, || sender.run())
             .and_then(|()| this.spawn("beat-listener", vital, || acceptor.run()))
-            .and_then(|()| this.spawn("beat-detector", vital, || judge.run()));
+            .and_then(|()| this.spawn("beat-detector", vital, || detector_thread.run()));
         match started {
             Ok(()) => Ok((this, declared)),
             Err(source) => {
@@ -263,33 +222,7 @@ impl DetectorThread {
                     tracing::warn!(%error, %node, "no thread to probe a replica; its silence will tell");
                 }
             }
-            Action::Declare { node, boot } => declare(self.me, node, boot, &self.declare),
-        }
-    }
-}
-
-/// Queues a declared failure for the proposer.
-pub(crate) fn declare(me: NodeId, node: NodeId, boot: BootId, declare: &mpsc::Sender<Command>) {
-    tracing::warn!(%node, %boot, "replica shows no sign of life; proposing that it is down");
-    let command = Command::NodeDown { node, boot, avoid: Some(me) };
-    if declare.try_send(command).is_err() {
-        tracing::warn!(%node, "too many declarations at a time; this one is repeated later");
-    }
-}
-
-/// Proposes the declared failures while this replica leads; otherwise another replica watches.
-pub(crate) async fn propose_declared(mut declared: mpsc::Receiver<Command>, proposer: Proposer, metrics: Metrics) {
-    while let Some(command) = declared.recv().await {
-        match proposer.propose_here(&command).await {
-            Ok(accepted) => {
-                metrics.nodes_declared_down.inc();
-                tracing::info!(index = accepted.index, "replica is down");
-            }
-            Err(AttemptError::Fatal(CallError::Stopped)) => return,
-            Err(AttemptError::Fatal(error)) => tracing::info!(%error, "replica is not declared down"),
-            Err(AttemptError::Retry(reason)) => {
-                tracing::info!(reason, "declaration not proposed; repeated while silence lasts")
-            }
+            Action::Declare { node, boot } => queue_declaration(self.me, node, boot, &self.declare),
         }
     }
 }

@@ -129,9 +129,9 @@ impl Proposer {
     /// its answer.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
         command.validate()?;
-        let mut patience = RetryBudget::new(&self.group);
+        let mut budget = RetryBudget::new(&self.group);
         loop {
-            if let Some(accepted) = patience.spend_on(self.attempt(command)).await? {
+            if let Some(accepted) = budget.spend_on(self.attempt(command)).await? {
                 return Ok(accepted);
             }
         }
@@ -188,9 +188,9 @@ impl Proposer {
 
     /// Whether this replica has applied everything committed before now; on a follower, the leader's view instead.
     pub(crate) async fn linearize(&self, forwarded: bool) -> Result<Option<pb::ClusterView>, CallError> {
-        let mut patience = RetryBudget::new(&self.group);
+        let mut budget = RetryBudget::new(&self.group);
         loop {
-            if let Some(view) = patience.spend_on(self.linearize_once(forwarded)).await? {
+            if let Some(view) = budget.spend_on(self.linearize_once(forwarded)).await? {
                 return Ok(view);
             }
         }
@@ -313,22 +313,22 @@ mod tests {
     async fn an_attempt_at_a_leader_that_is_silent_ends_when_another_one_is_known() {
         let (told, leadership) = watch::channel(Leadership::default());
         let give_up = Instant::now() + Duration::from_secs(3_600);
-        let mut patience = RetryBudget { give_up, leadership, last: String::new() };
+        let mut budget = RetryBudget { give_up, leadership, last: String::new() };
         let silent = || std::future::pending::<Result<(), AttemptError>>();
         {
-            let mut waits = Box::pin(patience.spend_on(silent()));
+            let mut waits = Box::pin(budget.spend_on(silent()));
             assert!(futures::poll!(&mut waits).is_pending());
             told.send_modify(|leadership| leadership.term += 1);
             let again = waits.await;
             assert!(matches!(again, Ok(None)), "{again:?}");
         }
-        assert!(matches!(patience.spend_on(async { Ok(7) }).await, Ok(Some(7))), "asked again");
+        assert!(matches!(budget.spend_on(async { Ok(7) }).await, Ok(Some(7))), "asked again");
 
-        patience.give_up = Instant::now();
-        let error = patience.spend_on(silent()).await.unwrap_err();
+        budget.give_up = Instant::now();
+        let error = budget.spend_on(silent()).await.unwrap_err();
         assert!(matches!(&error, CallError::NoLeader { last, .. } if last.contains("leadership changed")), "{error}");
-        patience.give_up = give_up;
+        budget.give_up = give_up;
         drop(told);
-        assert!(matches!(patience.spend_on(silent()).await, Err(CallError::Stopped)));
+        assert!(matches!(budget.spend_on(silent()).await, Err(CallError::Stopped)));
     }
 }

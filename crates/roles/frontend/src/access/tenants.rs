@@ -22,7 +22,7 @@ use symphony_telemetry::{Page, PageCaller, PageGuard, PageRefusal, Registry};
 use symphony_types::{Nanos, Time};
 
 use crate::access::tenant::{Tenant, TenantCounts};
-use crate::names;
+use crate::metrics;
 use crate::oip::{AccessError, Caller, Credential, KnownBy, Shown};
 
 /// How often the file is looked at: a key that was taken out of it is good for no longer.
@@ -102,10 +102,10 @@ impl Tenants {
     pub fn open(config: &FrontendConfig, registry: &Registry) -> Result<Option<Arc<Self>>, String> {
         let Some(path) = &config.tenants else { return Ok(None) };
         let counts = Counts {
-            items: registry.register(&names::TENANT_ITEMS, Family::default()),
-            gpu_seconds: registry.register(&names::TENANT_GPU, Family::default()),
-            refused: registry.register(&names::CALLERS_REFUSED, Family::default()),
-            file_ok: registry.register(&names::TENANTS_FILE_OK, Gauge::default()),
+            items: registry.register(&metrics::TENANT_ITEMS, Family::default()),
+            gpu_seconds: registry.register(&metrics::TENANT_GPU, Family::default()),
+            refused: registry.register(&metrics::CALLERS_REFUSED, Family::default()),
+            file_ok: registry.register(&metrics::TENANTS_FILE_OK, Gauge::default()),
         };
         let tenants = Arc::new(Self {
             path: path.clone(),
@@ -348,7 +348,7 @@ struct Shares(Arc<Tenants>);
 
 impl Collector for Shares {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let name = &names::TENANT_SHARE;
+        let name = &metrics::TENANT_SHARE;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
         for (tenant, of) in &self.0.book().by_name {
             for (quota, share) in ["items", "gpu_seconds"].into_iter().zip(of.shares()) {

@@ -68,7 +68,7 @@ pub(crate) struct Requests {
     pub(crate) inputs: Option<Arc<SharedInputs>>,
 }
 
-/// One cluster that this frontend is registered with.
+/// One cluster that this frontend is registered with. Its requests: `requests/submission.rs`.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     pub(crate) id: FrontendId,
@@ -146,10 +146,10 @@ impl Cluster {
         let server = DataServer { boot, table: Arc::clone(&table), ledger, inputs, view: view.clone(), backend: None };
         tokio::spawn(server.accept(Incoming::new(data, net, DATA), ended.clone()));
         tokio::spawn(apply_views(Arc::clone(&cluster), view.clone()));
-        let owner = Arc::downgrade(&cluster);
+        let weak = Arc::downgrade(&cluster);
         let announce = move |subcluster, sequence| {
-            if let Some(owner) = owner.upgrade() {
-                owner.send_command(subcluster, LeaderCommand::Announce(sequence));
+            if let Some(cluster) = weak.upgrade() {
+                cluster.send_command(subcluster, LeaderCommand::Announce(sequence));
             }
         };
         let rerouter = Rerouter { table, view: view.clone(), announce };

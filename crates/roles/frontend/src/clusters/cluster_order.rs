@@ -1,17 +1,17 @@
-//! Which cluster a request goes to, by the federation's plan.
+//! Which cluster a request goes to, by the federation's view.
 
 use symphony_protocol::federation::FederationView;
 
 /// The clusters in the order in which they are tried for a model: its home, where it is on its way to, then where a
 /// copy of it may be left. One that does not answer comes last: a cluster that has the model and answers is better.
-/// What another cluster serves under the name is its operator's own model, and no answer. A model that the plan does
+/// What another cluster serves under the name is its operator's own model, and no answer. A model that the view does
 /// not name may be anywhere.
-pub(crate) fn in_order<'a>(plan: &FederationView, model: &str, clusters: impl Iterator<Item = &'a str>) -> Vec<usize> {
-    let planned = plan.models.get(model);
+pub(crate) fn in_order<'a>(view: &FederationView, model: &str, clusters: impl Iterator<Item = &'a str>) -> Vec<usize> {
+    let placed = view.models.get(model);
     let rank = |name: &str| {
         let at = |place: Option<&String>| place.is_some_and(|place| place == name);
-        let lost = plan.clusters.get(name).is_some_and(|cluster| !cluster.reachable);
-        let place = match planned {
+        let lost = view.clusters.get(name).is_some_and(|cluster| !cluster.reachable);
+        let place = match placed {
             Some(model) if at(model.home.as_ref()) => 0,
             Some(model) if at(model.moves_to.as_ref()) => 1,
             Some(model) if model.leftovers.iter().any(|left| left == name) => 2,
@@ -27,11 +27,11 @@ pub(crate) fn in_order<'a>(plan: &FederationView, model: &str, clusters: impl It
 
 /// The new home of a model that a lost cluster had; none if the cluster answers, is still the model's home, or never
 /// had this model but another one of its name.
-pub(crate) fn lost_home<'a>(plan: &'a FederationView, model: &str, cluster: &str) -> Option<&'a str> {
-    let lost = plan.clusters.get(cluster).is_some_and(|cluster| !cluster.reachable);
-    let planned = plan.models.get(model)?;
-    let home = planned.home.as_deref()?;
-    let had_it = planned.leftovers.iter().any(|left| left == cluster);
+pub(crate) fn lost_home<'a>(view: &'a FederationView, model: &str, cluster: &str) -> Option<&'a str> {
+    let lost = view.clusters.get(cluster).is_some_and(|cluster| !cluster.reachable);
+    let placed = view.models.get(model)?;
+    let home = placed.home.as_deref()?;
+    let had_it = placed.leftovers.iter().any(|left| left == cluster);
     (lost && had_it && home != cluster).then_some(home)
 }
 
@@ -41,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    fn plan(home: &str, moves_to: Option<&str>, lost: &[&str]) -> FederationView {
+    fn view(home: &str, moves_to: Option<&str>, lost: &[&str]) -> FederationView {
         let cluster = |name: &&str| {
             let reachable = !lost.contains(name);
             ((*name).to_owned(), FederatedClusterView { reachable, ..FederatedClusterView::default() })
@@ -58,40 +58,40 @@ mod tests {
         }
     }
 
-    fn order(plan: &FederationView, model: &str) -> Vec<usize> {
-        in_order(plan, model, ["a", "b", "c"].into_iter())
+    fn order(view: &FederationView, model: &str) -> Vec<usize> {
+        in_order(view, model, ["a", "b", "c"].into_iter())
     }
 
     #[test]
     fn the_home_comes_first_and_whoever_is_lost_comes_last() {
-        assert_eq!(order(&plan("b", Some("c"), &[]), "m"), [1, 2]);
-        assert_eq!(order(&plan("b", Some("c"), &["b"]), "m"), [2, 1]);
-        assert_eq!(order(&plan("b", None, &[]), "unknown"), [0, 1, 2]);
+        assert_eq!(order(&view("b", Some("c"), &[]), "m"), [1, 2]);
+        assert_eq!(order(&view("b", Some("c"), &["b"]), "m"), [2, 1]);
+        assert_eq!(order(&view("b", None, &[]), "unknown"), [0, 1, 2]);
         assert_eq!(order(&FederationView::default(), "m"), [0, 1, 2], "nobody has said anything yet");
-        let mut moved = plan("b", Some("c"), &[]);
+        let mut moved = view("b", Some("c"), &[]);
         moved.models.get_mut("m").unwrap().leftovers = vec!["a".into()];
         assert_eq!(order(&moved, "m"), [1, 2, 0], "where its last copy goes is the worst choice");
     }
 
     #[test]
     fn another_model_of_the_same_name_is_not_asked() {
-        assert_eq!(order(&plan("b", None, &[]), "m"), [1]);
-        assert_eq!(order(&plan("b", None, &["b"]), "m"), [1], "not although its home is lost");
-        let mut nowhere = plan("b", None, &[]);
+        assert_eq!(order(&view("b", None, &[]), "m"), [1]);
+        assert_eq!(order(&view("b", None, &["b"]), "m"), [1], "not although its home is lost");
+        let mut nowhere = view("b", None, &[]);
         nowhere.models.get_mut("m").unwrap().home = None;
         assert_eq!(order(&nowhere, "m"), [0; 0]);
     }
 
     #[test]
     fn requests_leave_a_lost_cluster_only_for_a_new_home() {
-        let left_in_a = |mut plan: FederationView| {
-            plan.models.get_mut("m").unwrap().leftovers = vec!["a".into()];
-            plan
+        let left_in_a = |mut view: FederationView| {
+            view.models.get_mut("m").unwrap().leftovers = vec!["a".into()];
+            view
         };
-        assert_eq!(lost_home(&left_in_a(plan("b", None, &["a"])), "m", "a"), Some("b"));
-        assert_eq!(lost_home(&plan("b", None, &["a"]), "m", "a"), None, "what is there is another model");
-        assert_eq!(lost_home(&plan("a", None, &["a"]), "m", "a"), None, "there is no other place for it");
-        assert_eq!(lost_home(&left_in_a(plan("b", None, &[])), "m", "a"), None, "it answers what it has");
+        assert_eq!(lost_home(&left_in_a(view("b", None, &["a"])), "m", "a"), Some("b"));
+        assert_eq!(lost_home(&view("b", None, &["a"]), "m", "a"), None, "what is there is another model");
+        assert_eq!(lost_home(&view("a", None, &["a"]), "m", "a"), None, "there is no other place for it");
+        assert_eq!(lost_home(&left_in_a(view("b", None, &[])), "m", "a"), None, "it answers what it has");
         assert_eq!(lost_home(&FederationView::default(), "m", "a"), None);
     }
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use symphony_transport::{FederationClient, PlanReceiver};
+use symphony_transport::{FederationClient, FederationViewReceiver};
 use tokio::sync::watch;
 
 use crate::clusters::cluster::{Cluster, ClusterAccess, FrontendIdentity};
@@ -50,11 +50,11 @@ pub(crate) async fn join(inner: Arc<Inner>, index: usize, mut access: ClusterAcc
 /// served in time, those that a backend has wait for its answer.
 pub(crate) async fn withdraw_from_lost_clusters(
     inner: Arc<Inner>,
-    mut plan: PlanReceiver,
+    mut federation_view: FederationViewReceiver,
     mut news: watch::Receiver<u64>,
 ) {
     loop {
-        let current = Arc::clone(&plan.borrow_and_update());
+        let current = Arc::clone(&federation_view.borrow_and_update());
         for (index, cluster) in inner.clusters() {
             for (name, route) in cluster.routes().iter() {
                 let ready_in = |other: &str| {
@@ -76,7 +76,7 @@ pub(crate) async fn withdraw_from_lost_clusters(
         }
         tokio::select! {
             () = inner.ended.cancelled() => return,
-            changed = plan.changed() => if changed.is_err() { return },
+            changed = federation_view.changed() => if changed.is_err() { return },
             changed = news.changed() => if changed.is_err() { return },
         }
     }

@@ -1,4 +1,4 @@
-//! Collects the ledger, the request tables and the models as metrics at each scrape (their names: `names.rs`).
+//! Collects the ledger, the request tables and the models as metrics at each scrape (their names: `metrics.rs`).
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ use symphony_transport::SharedInputs;
 
 use crate::counts::ledger::Ledger;
 use crate::inner::Inner;
-use crate::names;
+use crate::metrics;
 use crate::oip::{ModelInfo, ModelState};
 use crate::requests::request_table::RequestTable;
 
@@ -39,16 +39,19 @@ impl Collector for FrontendCollector {
             let descriptor = encoder.encode_descriptor(name.bare(), name.help, None, metric.metric_type())?;
             metric.encode(descriptor)
         };
-        write(&names::IN_FLIGHT, &ConstGauge::new(self.tables.iter().map(|table| table.len()).sum::<usize>() as i64))?;
-        write(&names::ACCEPTED, &ConstCounter::new(counts.accepted))?;
-        write(&names::RESULTS, &ConstCounter::new(counts.results))?;
-        write(&names::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;
-        write(&names::DISCARDED, &ConstCounter::new(counts.discarded))?;
-        write(&names::REDRIVEN, &ConstCounter::new(counts.redriven))?;
+        write(
+            &metrics::IN_FLIGHT,
+            &ConstGauge::new(self.tables.iter().map(|table| table.len()).sum::<usize>() as i64),
+        )?;
+        write(&metrics::ACCEPTED, &ConstCounter::new(counts.accepted))?;
+        write(&metrics::RESULTS, &ConstCounter::new(counts.results))?;
+        write(&metrics::DUPLICATES, &ConstGauge::new(counts.duplicate_ratio()))?;
+        write(&metrics::DISCARDED, &ConstCounter::new(counts.discarded))?;
+        write(&metrics::REDRIVEN, &ConstCounter::new(counts.redriven))?;
         let of_inputs = |value: fn(&SharedInputs) -> u64| self.inputs.iter().map(|inputs| value(inputs)).sum::<u64>();
-        write(&names::SHARED_READERS, &ConstGauge::new(of_inputs(|inputs| inputs.readers() as u64)))?;
-        write(&names::SHARED_BYTES, &ConstGauge::new(of_inputs(SharedInputs::used_bytes)))?;
-        write(&names::SHARED_REFUSED, &ConstCounter::new(of_inputs(SharedInputs::refused)))
+        write(&metrics::SHARED_READERS, &ConstGauge::new(of_inputs(|inputs| inputs.readers() as u64)))?;
+        write(&metrics::SHARED_BYTES, &ConstGauge::new(of_inputs(SharedInputs::used_bytes)))?;
+        write(&metrics::SHARED_REFUSED, &ConstCounter::new(of_inputs(SharedInputs::refused)))
     }
 }
 
@@ -59,7 +62,7 @@ pub(crate) struct ModelCollector(pub(crate) Weak<Inner>);
 impl Collector for ModelCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let models = self.0.upgrade().map(|inner| inner.listed_models()).unwrap_or_default();
-        let name = &names::MODELS;
+        let name = &metrics::MODELS;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
         let is = |label: &str, state: &ModelState| match state {
             ModelState::Ready => label == "ready",
@@ -72,13 +75,13 @@ impl Collector for ModelCollector {
             let count = models.iter().filter(|model| is(label, &model.info.state)).count();
             ConstGauge::new(count as i64).encode(family.encode_family(&[("state", label)])?)?;
         }
-        let name = &names::MODEL_READY;
+        let name = &metrics::MODEL_READY;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
         for ListedModel { info, unready, .. } in &models {
             let labels = [("model", info.loaded_as.as_str()), ("reason", unready.unwrap_or_default())];
             ConstGauge::new(i64::from(unready.is_none())).encode(family.encode_family(&labels)?)?;
         }
-        let name = &names::MODEL_SLO;
+        let name = &metrics::MODEL_SLO;
         let mut family = encoder.encode_descriptor(name.bare(), name.help, None, MetricType::Gauge)?;
         for ListedModel { info, subcluster, .. } in &models {
             let labels = [("model", info.loaded_as.as_str()), ("subcluster", subcluster.as_str())];

@@ -17,7 +17,7 @@ use symphony_types::Nanos;
 
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::counts::hop::Hop;
-use crate::names;
+use crate::metrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 struct StageEndLabels {
@@ -83,11 +83,11 @@ impl PipelineCounters {
         let durations = HistogramFamily::new_with_constructor(stage_buckets as fn() -> Histogram);
         let hops = HistogramFamily::new_with_constructor(hop_buckets as fn() -> Histogram);
         Self {
-            ends: registry.register(&names::STAGE_REQUESTS, Family::default()),
-            durations: registry.register(&names::STAGE_DURATION, durations),
-            hops: registry.register(&names::PIPELINE_HOP, hops),
-            results: registry.register(&names::EDGE_RESULTS, Family::default()),
-            led_to: registry.register(&names::EDGE_REQUESTS, Family::default()),
+            ends: registry.register(&metrics::STAGE_REQUESTS, Family::default()),
+            durations: registry.register(&metrics::STAGE_DURATION, durations),
+            hops: registry.register(&metrics::PIPELINE_HOP, hops),
+            results: registry.register(&metrics::EDGE_RESULTS, Family::default()),
+            led_to: registry.register(&metrics::EDGE_REQUESTS, Family::default()),
             pipelines: Mutex::default(),
         }
     }

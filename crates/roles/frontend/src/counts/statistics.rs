@@ -13,7 +13,7 @@ use symphony_telemetry::buckets::{BATCH_ITEMS, REQUEST_SECONDS};
 use symphony_telemetry::history::{History, RequestEnd};
 use symphony_types::{DropReason, FailReason, Nanos, Outcome, VersionedName};
 
-use crate::names;
+use crate::metrics;
 use crate::oip::{InferError, ModelStatistics, Span};
 
 /// How long the counts of a model are shown after it was unloaded: so that the last of them are scraped, and a model
@@ -134,10 +134,10 @@ impl Statistics {
         Self {
             models: Mutex::default(),
             last_hour: LastHour::begin(),
-            ended: registry.register(&names::REQUESTS, Family::default()),
-            refused: registry.register(&names::REFUSED, Family::default()),
-            durations: registry.register(&names::REQUEST_DURATION, durations),
-            batches: registry.register(&names::REQUEST_BATCH, batches),
+            ended: registry.register(&metrics::REQUESTS, Family::default()),
+            refused: registry.register(&metrics::REFUSED, Family::default()),
+            durations: registry.register(&metrics::REQUEST_DURATION, durations),
+            batches: registry.register(&metrics::REQUEST_BATCH, batches),
         }
     }
 

@@ -44,11 +44,11 @@ pub trait InferenceService: Send + Sync + 'static {
     /// If it is known no longer, or may not ask models.
     fn reauthenticate(&self, caller: &Caller) -> Result<Caller, AccessError>;
 
-    /// Admits one request of the caller, before it is read; it is in flight until the permit is dropped.
+    /// Begins one request of the caller, before it is read; it is in flight until the permit is dropped.
     ///
     /// # Errors
     /// If as many requests as may are in flight, or the caller has used up a quota.
-    fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError>;
+    fn begin_request(&self, caller: &Caller) -> Result<InFlightPermit, InferError>;
 
     /// The model that gets the next request which names no version: as [`model`](Self::model), unless the requests are
     /// split among versions.

@@ -36,7 +36,8 @@ pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The limits that a deployment can choose. What they are if it chooses none, the configuration's defaults say.
 ///
-/// How many requests may be in flight is [`InferenceService::admit`](super::InferenceService::admit)'s to say.
+/// How many requests may be in flight is for
+/// [`InferenceService::begin_request`](super::InferenceService::begin_request) to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of one request.

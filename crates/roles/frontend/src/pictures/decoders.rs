@@ -24,7 +24,7 @@ use symphony_types::FailReason;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::names;
+use crate::metrics;
 use crate::oip::{InferError, ModelInfo, Pictures};
 
 /// Decodes for all models of a frontend.
@@ -114,10 +114,10 @@ impl Decoders {
     pub(crate) fn new(config: &ImagesConfig, limits: ImageLimits, registry: &Registry) -> Self {
         let histogram = || symphony_telemetry::native_histogram(&STEP_SECONDS);
         let counts = Counts {
-            outcomes: registry.register(&names::PICTURES, Family::default()),
-            decode: registry.register(&names::PICTURE_DECODE, histogram()),
-            wait: registry.register(&names::PICTURE_WAIT, histogram()),
-            decoded_bytes: registry.register(&names::PICTURES_DECODED, Gauge::default()),
+            outcomes: registry.register(&metrics::PICTURES, Family::default()),
+            decode: registry.register(&metrics::PICTURE_DECODE, histogram()),
+            wait: registry.register(&metrics::PICTURE_WAIT, histogram()),
+            decoded_bytes: registry.register(&metrics::PICTURES_DECODED, Gauge::default()),
         };
         let waiting_max = config.waiting_max as usize;
         let decoded_bytes_max = config.decoded_bytes_max();

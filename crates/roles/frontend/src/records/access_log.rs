@@ -10,7 +10,7 @@ use serde::Serialize;
 use symphony_telemetry::Registry;
 
 use super::request_record::RequestRecord;
-use crate::names;
+use crate::metrics;
 
 /// Lines that wait to be written, about 4 MB. Requests are not held up: a further line is lost, and counted.
 const LINES_WAITING_MAX: usize = 16 << 10;
@@ -53,7 +53,7 @@ impl AccessLog {
     pub(super) fn start(out: impl Write + Send + 'static, registry: &Registry) -> Self {
         let (lines, waiting) = sync_channel(LINES_WAITING_MAX);
         let (writing, written) = channel();
-        let lost = registry.register(&names::ACCESS_LINES_LOST, Counter::default());
+        let lost = registry.register(&metrics::ACCESS_LINES_LOST, Counter::default());
         let thread = std::thread::Builder::new().name("access-log".into()).spawn(move || {
             if let Err(error) = write_all(&waiting, out) {
                 tracing::error!(%error, "the access log cannot be written and ends");

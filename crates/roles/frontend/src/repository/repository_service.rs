@@ -18,7 +18,7 @@ use symphony_transport::{ControlClient, ControlError};
 use tokio::sync::Semaphore;
 use tonic::Code;
 
-use crate::names;
+use crate::metrics;
 use crate::oip::{Caller, IndexEntry, ModelState, RepositoryError};
 use crate::repository::repository_listing::Listing;
 
@@ -100,7 +100,7 @@ pub(crate) struct RepositoryService {
 
 impl RepositoryService {
     pub(crate) fn new(access: Option<RepositoryAccess>, registry: &Registry) -> Self {
-        let calls = registry.register(&names::REPOSITORY_CALLS, Family::default());
+        let calls = registry.register(&metrics::REPOSITORY_CALLS, Family::default());
         let reads = Arc::new(Semaphore::new(READS_MAX));
         Self { access, under_way: Arc::default(), reads, listing: Listing::new(LISTED_EVERY), calls }
     }

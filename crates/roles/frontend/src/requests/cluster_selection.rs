@@ -31,13 +31,13 @@ impl Target {
 }
 
 impl Inner {
-    /// Where a request for the model goes, by the newest plan of the federation: to a cluster that takes it, if any
+    /// Where a request for the model goes, by the newest view of the federation: to a cluster that takes it, if any
     /// does. Leaves out the clusters in the slots `tried`, and those whose model of the name reads other inputs than
     /// `made_for`.
     pub(super) fn select_cluster(&self, model: &str, made_for: Option<&ModelInfo>, tried: &[usize]) -> Option<Target> {
-        let plan = self.plan.as_ref().map(|plan| Arc::clone(&plan.borrow()));
-        let order = match &plan {
-            Some(plan) => in_order(plan, model, self.slots.iter().map(|slot| slot.name.as_str())),
+        let view = self.federation_view.as_ref().map(|view| Arc::clone(&view.borrow()));
+        let order = match &view {
+            Some(view) => in_order(view, model, self.slots.iter().map(|slot| slot.name.as_str())),
             None => (0..self.slots.len()).collect(),
         };
         let mut second = None;

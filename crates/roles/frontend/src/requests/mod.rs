@@ -6,6 +6,7 @@
 //!                 │          ▼  └── pending_input: only while pictures are decoded
 //!                 └─ failover: only in a federation, if that cluster does not serve the model
 //!
+//! oip_service: the port of the public surface, which calls infer
 //! pipelines: a request for a pipeline is admitted once, its stage requests are attempts like any other
 //! ```
 
@@ -17,6 +18,7 @@ pub(crate) mod cluster_selection;
 pub(crate) mod failover;
 pub(crate) mod infer;
 mod input;
+mod oip_service;
 pub(crate) mod pending_input;
 mod pipelines;
 pub(crate) mod request_guard;

@@ -395,7 +395,7 @@ mod tests {
     fn a_hop_ends_when_a_leader_first_hears_of_it() {
         let registry = symphony_telemetry::Registry::new("frontend");
         let durations = symphony_telemetry::native_histogram(&symphony_telemetry::buckets::STEP_SECONDS);
-        let durations = registry.register(&crate::names::PIPELINE_HOP, durations);
+        let durations = registry.register(&crate::metrics::PIPELINE_HOP, durations);
         let hops = |count: u64| {
             let shown = registry.encode();
             assert!(shown.contains(&format!("symphony_frontend_pipeline_hop_seconds_count {count}\n")), "{shown}");

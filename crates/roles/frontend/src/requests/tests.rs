@@ -76,12 +76,12 @@ pub(super) fn view(has_model: bool, duty: Duty) -> View {
 }
 
 /// A frontend of these clusters, which are called a, b, c.
-pub(super) fn frontend(views: Vec<View>, plan: FederationView) -> Arc<Inner> {
-    planned(views, watch::channel(Arc::new(plan)).1)
+pub(super) fn frontend(views: Vec<View>, federation: FederationView) -> Arc<Inner> {
+    federated(views, watch::channel(Arc::new(federation)).1)
 }
 
-/// A frontend of these clusters, with a plan that may change.
-fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<Inner> {
+/// A frontend of these clusters, with a view of the federation that may change.
+fn federated(views: Vec<View>, federation_view: watch::Receiver<Arc<FederationView>>) -> Arc<Inner> {
     let identity = FrontendIdentity {
         name: "f".into(),
         boot: BOOT,
@@ -106,7 +106,7 @@ fn planned(views: Vec<View>, plan: watch::Receiver<Arc<FederationView>>) -> Arc<
         pipeline_memory: PipelineMemory::default(),
         decoders: Decoders::new(&images, image_limits(&images), &Registry::new("frontend")),
         slots: ["a", "b", "c"].into_iter().zip(views).map(slot).collect(),
-        plan: Some(plan),
+        federation_view: Some(federation_view),
         rates: Rates::begin(Instant::now()),
         pipeline_counters: PipelineCounters::new(&Registry::new("frontend")),
         repository: RepositoryService::new(None, &Registry::new("frontend")),
@@ -307,13 +307,13 @@ async fn what_one_cluster_does_not_serve_does_not_go_to_one_that_has_cordoned_th
 async fn a_lost_home_is_not_answered_for_by_another_model_of_the_name() {
     let lost = FederatedClusterView { reachable: false, ..FederatedClusterView::default() };
     let model = FederatedModelView { home: Some("b".into()), ..FederatedModelView::default() };
-    let plan = FederationView {
+    let federation = FederationView {
         clusters: [("b".to_owned(), lost)].into(),
         models: [("m".to_owned(), model)].into(),
         ..FederationView::default()
     };
     let views = vec![view(true, Duty::Serving), view(false, Duty::Serving)];
-    let frontend = frontend(views, plan);
+    let frontend = frontend(views, federation);
     assert!(matches!(infer(&frontend).await, InferError::UnknownModel(_)));
     assert_eq!(frontend.ledger.counts().accepted, 0);
 }
@@ -389,8 +389,8 @@ async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
             ..FederationView::default()
         })
     };
-    let (plan, plans) = watch::channel(home("a"));
-    let frontend = planned(vec![view(true, Duty::Serving), view(true, Duty::Serving)], plans);
+    let (changing, federation_view) = watch::channel(home("a"));
+    let frontend = federated(vec![view(true, Duty::Serving), view(true, Duty::Serving)], federation_view);
     let [here, there] = [0, 1].map(|at: usize| Arc::clone(&frontend.slots[at].requests.table));
     let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
     let (moves, stays) = (Receipt::default(), Receipt::default());
@@ -398,7 +398,7 @@ async fn who_waited_for_a_thread_goes_where_its_model_is_by_then() {
     sequence(&moves).await;
     assert_eq!((here.len(), there.len()), (1, 0));
     // Its model's home is another cluster by the time that a thread is free.
-    plan.send_replace(home("b"));
+    changing.send_replace(home("b"));
     drop(busy);
     while !there.waits_for(SUBCLUSTER) {
         tokio::task::yield_now().await;

@@ -279,7 +279,7 @@ impl InferenceService for FakeService {
         if self.revoked.load(Ordering::SeqCst) { Err(AccessError::UnknownKey) } else { Ok(caller.clone()) }
     }
 
-    fn admit(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
+    fn begin_request(&self, _: &Caller) -> Result<InFlightPermit, InferError> {
         self.in_flight.acquire()
     }
 

@@ -6,7 +6,7 @@ use std::convert::Infallible;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use symphony_transport::{EchoTimes, EchoTrigger, Movement};
+use symphony_transport::{EchoTimes, EchoTrigger, Movement, until};
 use tokio::sync::{Notify, watch};
 
 /// Pause between two echo requests on a busy link: a fraction of the time after which it is stuck, and few bytes
@@ -91,15 +91,9 @@ impl StuckLinks {
 
     /// Returns when a link has become stuck, or at `check_at`.
     pub(crate) async fn changed(&self, check_at: Option<Instant>) {
-        let then = async {
-            match check_at {
-                Some(at) => tokio::time::sleep_until(at.into()).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = self.got_stuck.notified() => {}
-            () = then => {}
+            () = until(check_at) => {}
         }
     }
 

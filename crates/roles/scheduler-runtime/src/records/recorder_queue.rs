@@ -7,7 +7,7 @@ use symphony_explain::{BatchEnd, BatchRecord, DropRecord, FlightRecorder};
 use symphony_scheduler::Request;
 
 /// The most notes of one kind that wait for the recorder. Reading a whole recorder takes about a millisecond, in which
-/// a model thread decides fewer than 4096 batches or drops; further notes are counted instead.
+/// a model worker decides fewer than 4096 batches or drops; further notes are counted instead.
 const NOTES_MAX: usize = 4096;
 
 /// A recorder with one writing worker and other readers.

@@ -10,7 +10,7 @@ use crate::workers::delivery::REDRIVE_WAIT;
 /// The configuration of sub-clusters' decisions.
 #[derive(Clone, Debug)]
 pub struct DecisionConfig {
-    /// Model threads of each lead, beside its own rank thread; 0 lets all leads share threads.
+    /// Model threads of each lead, beside one for its rank worker; 0 lets all leads share threads.
     pub model_threads: u32,
     /// Shared threads; 0 for one per core, at most eight.
     pub shared_threads: u32,

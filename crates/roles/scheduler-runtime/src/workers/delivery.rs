@@ -222,8 +222,8 @@ pub(crate) fn receive(host: &mut impl Host, now: Time, message: ModelMessage) ->
             let _ = until.recv();
         }
         #[cfg(test)]
-        // Without a panic message: in an unoptimised program, printing one can take longer than relapses are
-        // remembered.
+        // Without a panic message: in an unoptimised program, printing one can take longer than repeated
+        // failures are remembered.
         ModelMessage::Panic => std::panic::resume_unwind(Box::new("planted")),
         of_decisions => return Some(of_decisions),
     }

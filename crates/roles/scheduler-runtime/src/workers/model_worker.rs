@@ -124,7 +124,7 @@ impl ModelWorker {
                     None => self.send_to_rank(RankMessage::Release { ordinal, plan, free_at, used: false }),
                 }
             }
-            ModelMessage::Pool(word) => self.apply_signal(now, word),
+            ModelMessage::Pool(signal) => self.apply_signal(now, signal),
             // The others have been carried out.
             _ => {}
         }
@@ -229,7 +229,7 @@ impl Worker for ModelWorker {
         }
         // A turn without plans need not wait: on a shared thread its offers are ranked in the same turn.
         if !self.delivery.has_plans_to_send() {
-            self.answer_rank();
+            self.publish_to_rank();
         }
         if more {
             return TurnEnd { wake_at: Time::ZERO, handled };
@@ -243,7 +243,7 @@ impl Worker for ModelWorker {
 
     fn send_outputs(&mut self, now: Time) {
         self.delivery.send_plans(now);
-        self.answer_rank();
+        self.publish_to_rank();
         if std::mem::take(&mut self.wake_rank) {
             self.rank.wake();
         }

@@ -1,7 +1,7 @@
 //! One slot per model and class of GPUs for its newest candidate, and a set of the slots that changed.
 //!
-//! A model thread overwrites its slot with every change; the rank thread reads each changed slot once. So the rank
-//! thread's work grows with turns and batches, not with requests.
+//! A model worker overwrites its slot with every change; the rank worker reads each changed slot once. So the rank
+//! worker's work grows with turns and batches, not with requests.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};

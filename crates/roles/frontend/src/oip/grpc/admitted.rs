@@ -114,7 +114,7 @@ where
         };
         let context = RequestContext::of(caller.clone(), "", trace_of(request.headers()));
         let admitted = CallHeaders::parse(request.headers())
-            .and_then(|headers| Ok((headers, Arc::new(self.service.admit(&caller)?))));
+            .and_then(|headers| Ok((headers, Arc::new(self.service.begin_request(&caller)?))));
         let (headers, permit) = match admitted {
             Ok(admitted) => admitted,
             Err(refused) => {

@@ -207,7 +207,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     // A stream outlives changes of the file of tenants: its caller is looked up again.
                     let known = service.reauthenticate(caller).map(|known| known.with_locality(caller.is_local()));
                     let admitted = known.map_err(InferError::from);
-                    let admitted = admitted.and_then(|caller| Ok((service.admit(&caller)?, caller)));
+                    let admitted = admitted.and_then(|caller| Ok((service.begin_request(&caller)?, caller)));
                     let answer = match admitted {
                         // In flight until it is answered.
                         Ok((permit, caller)) => {

@@ -86,7 +86,7 @@ async fn take<S: InferenceService>(
     caller: &Caller,
     request: Request,
 ) -> Result<Taken, InferError> {
-    let permit = shared.service.admit(caller)?;
+    let permit = shared.service.begin_request(caller)?;
     let headers = Headers::parse(request.headers())?;
     let bytes_max = shared.limits.request_bytes_max;
     let body = read_bytes(request, bytes_max).await?;

@@ -25,8 +25,8 @@ pub(crate) struct Placed<'a> {
 }
 
 impl Delivery {
-    /// Prepares a plan for its backend. False if the GPU has no route; the requests stay where they were.
-    pub(crate) fn plan(&mut self, now: Time, placed: Placed<'_>, counts: &ModelCounts) -> bool {
+    /// Queues a plan for its backend. False if the GPU has no route; the requests stay where they were.
+    pub(crate) fn queue_plan(&mut self, now: Time, placed: Placed<'_>, counts: &ModelCounts) -> bool {
         let Placed { model, id: place, class, plan, requests } = placed;
         // A plan for a GPU that was lost and sealed again has no number in the new sequence of plans.
         let route = self.routes.get(place.gpu as usize).and_then(Option::as_ref);

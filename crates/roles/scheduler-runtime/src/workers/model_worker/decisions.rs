@@ -71,7 +71,7 @@ impl ModelWorker {
                 ModelAction::Offer { answered, class, candidate } => self.offer(slot, *class, (*answered, *candidate)),
                 ModelAction::Execute(plan) => {
                     let requests = actions.requests_of(plan);
-                    used = granted.is_some_and(|granted| self.plan(now, slot, granted, plan, requests));
+                    used = granted.is_some_and(|granted| self.send_plan(now, slot, granted, plan, requests));
                     if !used {
                         unsent.extend_from_slice(requests);
                     }
@@ -128,7 +128,7 @@ impl ModelWorker {
     }
 
     /// Sends a plan that is as its grant says. False if the GPU has no route; the requests stay with the queue.
-    fn plan(&mut self, now: Time, slot: usize, granted: Granted, plan: &Plan, requests: &[Request]) -> bool {
+    fn send_plan(&mut self, now: Time, slot: usize, granted: Granted, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
             count(&self.metrics.counters.violations, 1);
             symphony_telemetry::violated(violation.invariant, &violation.detail);
@@ -136,7 +136,7 @@ impl ModelWorker {
         let Some(model) = &self.slots[slot] else { return false };
         let Some(member) = requests.first().map(|first| model.member(first)) else { return false };
         let placed = Placed { model: member.id, id: granted.plan, class: granted.class, plan, requests };
-        self.delivery.plan(now, placed, &member.counts)
+        self.delivery.queue_plan(now, placed, &member.counts)
     }
 
     pub(super) fn apply_signal(&mut self, now: Time, signal: PoolSignal) {

@@ -36,7 +36,7 @@ impl ModelWorker {
 
     /// Publishes the answers to grants, and then the newest candidate of every model that has a new one. Does not wake
     /// the rank worker.
-    pub(super) fn answer_rank(&mut self) {
+    pub(super) fn publish_to_rank(&mut self) {
         self.wake_rank |= !self.answers.is_empty();
         for answer in self.answers.drain(..) {
             self.rank.push_silently(answer);

@@ -73,7 +73,7 @@ impl PolicyWorker {
         let sent = gpu.seal.is_some_and(|seal| {
             let id = PlanId { gpu: plan.gpu.get(), seal, sequence: gpu.next };
             let placed = Placed { model: slot.id, id, class: gpu.class, plan, requests };
-            self.delivery.plan(now, placed, &slot.counts)
+            self.delivery.queue_plan(now, placed, &slot.counts)
         });
         slot.left(requests.len() as u64);
         if sent {

@@ -8,7 +8,8 @@ use symphony_config::Right;
 use symphony_protocol::view::Shadow;
 use symphony_types::{RequestValue, VersionedName};
 
-use super::{Frontend, Inner};
+use crate::frontend::Frontend;
+use crate::inner::Inner;
 use crate::oip::{
     AccessError, Caller, Credential, InFlightPermit, IndexEntry, InferAnswer, InferError, InferRequest,
     InferenceService, ModelInfo, ModelState, ModelStatistics, Parameter, Receipt, RefusedCall, RepositoryError,
@@ -107,7 +108,7 @@ impl InferenceService for Frontend {
         }
     }
 
-    fn admit(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
+    fn begin_request(&self, caller: &Caller) -> Result<InFlightPermit, InferError> {
         let place = caller.take_place(self.inner.tenants.as_deref())?;
         Ok(self.inner.in_flight_limit.acquire()?.with(place))
     }
