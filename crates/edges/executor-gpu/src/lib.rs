@@ -6,6 +6,7 @@
 //! - [`StagedModel`] is the executor over both: a [`symphony_executor::ModelExecutor`] whose batches can be staged.
 //! - [`Cuda`] is a device: streams, events, pinned and device memory by `cudarc`, products by cuBLASLt, models by ONNX
 //!   Runtime.
+//! - [`CudaPart`] is a part of a family's models on it: suffixes take the trunk's rows from the device's memory.
 //!
 //! No part of CUDA is needed to build it. The driver and the libraries are loaded at run time; the error of
 //! [`Cuda::open`] names what is missing.
@@ -15,5 +16,8 @@ pub mod gemm;
 pub mod overlap;
 mod staged_model;
 
-pub use cuda::{Cuda, GemmModel, GpuLoadError, NoCuda, OnnxOnCuda, PinnedPool, cuda_provider_is_there};
+pub use cuda::{
+    Cuda, CudaLoader, CudaPart, GemmModel, GpuLoadError, NoCuda, OnnxOnCuda, OnnxPart, PartProgram, PinnedPool,
+    cuda_provider_is_there,
+};
 pub use staged_model::{Answers, StagedModel, Turn};

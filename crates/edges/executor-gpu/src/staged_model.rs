@@ -235,7 +235,7 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
     }
 }
 
-fn failure(items: u32, trouble: &Trouble) -> ExecuteError {
+pub(crate) fn failure(items: u32, trouble: &Trouble) -> ExecuteError {
     let reason = trouble.to_string();
     match trouble {
         Trouble::Device(DeviceError::OutOfMemory(_)) => ExecuteError::OutOfMemory { items, reason },

@@ -7,9 +7,11 @@ mod device;
 use std::path::Path;
 
 use device::Bench;
+use device::families::{self, HEADS, head_file};
+use device::family_promises::{self, Heads};
 use device::promises::{self, BATCH_MAX};
 use symphony_executor::{BatchInputs, ModelExecutor, OnnxExecutor, OnnxOptions, Runtime, digits, f16, load_runtime};
-use symphony_executor_gpu::{Cuda, PinnedPool, cuda_provider_is_there};
+use symphony_executor_gpu::{Cuda, CudaLoader, PinnedPool, cuda_provider_is_there};
 use symphony_testkit::needed;
 use symphony_types::Nanos;
 use symphony_zoo::{Architecture, Precision, layer};
@@ -67,6 +69,35 @@ fn models_beside_each_other_give_their_memory_back() {
 fn what_the_gpu_has_not_the_memory_for_is_refused_and_it_goes_on() {
     let Some(bench) = bench() else { return };
     device::what_there_is_not_the_memory_for_is_refused_and_it_goes_on(&bench);
+}
+
+#[test]
+fn families_keep_their_promises() {
+    let Some(gpu) = gpu() else { return };
+    families::a_family_keeps_its_promises(&gpu);
+    families::a_suffix_that_refuses_fails_its_batch_only(&gpu);
+}
+
+#[test]
+fn models_join_a_trunk_are_run_together_and_leave_one_by_one() {
+    let Some(gpu) = gpu() else { return };
+    families::models_join_a_trunk_are_run_together_and_leave_one_by_one(&gpu);
+}
+
+#[test]
+fn families_of_onnx_models_keep_their_promises_and_agree_with_the_cpu() {
+    let Some((gpu, runtime)) = onnx() else { return };
+    let options = OnnxOptions { batch_max: 16, ..OnnxOptions::default() };
+    let file = |number: u32| head_file(number, 1);
+    let whole = |number: u32| -> Box<dyn ModelExecutor> {
+        Box::new(OnnxExecutor::from_memory(&runtime, "whole", &file(number), &options).unwrap())
+    };
+    // TF32 keeps ten bits of a number.
+    let heads = Heads { file: &file, whole: &whole, stranger: head_file(0, 2), tolerance: 2e-2 };
+    let mut family = heads.family(CudaLoader::new(&gpu, &runtime, &options), HEADS);
+    family_promises::mixed_batches_answer_as_the_whole_models_do(&mut family, &heads);
+    family_promises::a_variant_comes_and_goes_and_the_others_stay(&mut family, &heads);
+    family_promises::what_is_no_batch_of_the_family_is_refused_and_the_next_one_runs(&mut family);
 }
 
 fn model_file(dir: &Path, name: &str, bytes: &[u8]) -> std::path::PathBuf {

@@ -14,10 +14,15 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use device::families::{self, HEADS, head_file, with_heads};
+use device::family_promises::{run, segment};
+use device::moves::{HEAD_BYTES, MovesLoader, TRUNK_BYTES, classes};
 use device::promises::{self, BATCH_MAX};
 use device::{Bench, items_of};
-use symphony_cuda_double::{CONTROL, Control, Double};
-use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, StagedExecutor, default_signature, item_checksum};
+use symphony_cuda_double::{CONTROL, Control, Copied, Double};
+use symphony_executor::{
+    BatchInputs, ExecuteError, FamilyExecutor, ModelExecutor, StagedExecutor, default_signature, item_checksum,
+};
 use symphony_executor_gpu::gemm::{Chain, LINK_SIZES};
 use symphony_executor_gpu::{Cuda, GemmModel, GpuLoadError, NoCuda, PinnedPool};
 use symphony_types::{LatencyProfile, Signature};
@@ -46,6 +51,15 @@ const STORIES: &[(&str, Story)] = &[
     ("lost in a load", a_device_that_is_lost_while_a_model_is_loaded_fails_the_load),
     ("two threads", |_| models_are_used_and_dropped_by_threads_that_did_not_load_them()),
     ("beside", |_| what_is_done_in_other_lanes_holds_nobody_up()),
+    ("families", |_| {
+        let gpu = open().unwrap();
+        families::a_family_keeps_its_promises(&gpu);
+        families::a_suffix_that_refuses_fails_its_batch_only(&gpu);
+    }),
+    ("members", |_| families::models_join_a_trunk_are_run_together_and_leave_one_by_one(&open().unwrap())),
+    ("trunk's rows", what_a_trunk_gives_stays_on_the_device),
+    ("trunk's memory", |_| a_family_takes_the_memory_of_one_trunk()),
+    ("trunk's event", a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers),
     ("waits", a_wait_that_is_left_out_gives_wrong_answers),
     ("first wait", a_first_wait_that_is_left_out_gives_wrong_answers),
     ("old driver", |_| {
@@ -178,6 +192,32 @@ fn threads_that_did_not_load_a_model_use_and_drop_it() {
 #[test]
 fn a_batch_does_not_wait_behind_one_in_other_lanes() {
     on_the_double(&double(), "beside");
+}
+
+#[test]
+fn families_keep_their_promises() {
+    on_the_double(&double(), "families");
+}
+
+#[test]
+fn models_join_a_trunk_are_run_together_and_leave_one_by_one() {
+    on_the_double(&double(), "members");
+}
+
+#[test]
+fn what_a_trunk_gives_does_not_travel_to_the_host() {
+    on_the_double(&double(), "trunk's rows");
+}
+
+#[test]
+fn the_memory_of_a_trunk_is_taken_once() {
+    on_the_double(&double(), "trunk's memory");
+}
+
+#[test]
+fn a_suffix_that_does_not_wait_for_its_trunk_is_found() {
+    // The rows of a batch take two milliseconds to arrive.
+    on_the_double(&Double { copy_gbps: 0.001, ..double() }, "trunk's event");
 }
 
 #[test]
@@ -339,4 +379,79 @@ fn a_first_wait_that_is_left_out_gives_wrong_answers(control: &Control) {
     assert!((2..6).any(&mut is_wrong), "a batch was computed before its inputs had arrived, and nobody noticed");
     control.deafen(0).unwrap();
     assert!(!is_wrong(7));
+}
+
+fn what_a_trunk_gives_stays_on_the_device(control: &Control) {
+    let gpu = open().unwrap();
+    let neighbours = [segment(0, 2), segment(3, 1), segment(3, 2), segment(4, 3)];
+    let scattered = [segment(0, 2), segment(3, 1), segment(0, 1), segment(4, 1)];
+    // Rows of 256 bytes, of which each begins where a tensor may, and of 48, of which the first does; and how many are
+    // gathered: those of a variant that has two ranges, or one that begins elsewhere.
+    for (width, segments, gathered) in
+        [(64, neighbours, 0), (64, scattered, 3), (12, neighbours, 3 + 3), (12, scattered, 3 + 1 + 1)]
+    {
+        with_heads(&MovesLoader::new(&gpu, width), |mut family, _| {
+            let before = control.copied().unwrap();
+            run(&mut family, &segments).unwrap();
+            let after = control.copied().unwrap();
+            let row = 4 * width as u64;
+            let rows: u64 = segments.iter().map(|segment| u64::from(segment.rows)).sum();
+            let answers: u64 = segments.iter().map(|of| u64::from(of.rows) * 4 * classes(of.variant) as u64).sum();
+            let copied = Copied {
+                to_device: after.to_device - before.to_device,
+                to_host: after.to_host - before.to_host,
+                within_device: after.within_device - before.within_device,
+            };
+            // The trunk runs once and moves each number of a row, a head moves those of its answer, and only these go
+            // to the host.
+            let within_device = rows * row + answers + gathered * row;
+            let expected = Copied { to_device: rows * row, to_host: answers, within_device };
+            assert_eq!(copied, expected, "rows of {row} bytes: {segments:?}");
+        });
+    }
+}
+
+fn a_family_takes_the_memory_of_one_trunk() {
+    let gpu = open().unwrap();
+    let (before, _) = gpu.memory().unwrap();
+    with_heads(&MovesLoader::new(&gpu, 64), |mut family, heads| {
+        let used = |family: &mut FamilyExecutor<MovesLoader>| {
+            // What is given back in the order of a lane is free when a lane has been waited for.
+            run(family, &[segment(0, 1)]).unwrap();
+            gpu.memory().unwrap().0 - before
+        };
+        let all = used(&mut family);
+        let parts = (TRUNK_BYTES + HEADS as usize * HEAD_BYTES) as u64;
+        assert!((parts..parts + parts / 20).contains(&all), "{all} bytes are used, its parts have {parts}");
+        let counted = family.memory();
+        let counted = counted.static_bytes + counted.dynamic_bytes;
+        assert!(counted.abs_diff(all) < all / 100, "{all} bytes are used, {counted} counted");
+        assert!(family.unload(3));
+        let freed = all - used(&mut family);
+        let head = HEAD_BYTES as u64;
+        assert!((head..2 * head).contains(&freed), "{freed} bytes were freed of {all}");
+        family.load(3, "head-3", &(heads.file)(3).into()).unwrap();
+        assert_eq!(used(&mut family), all);
+    });
+}
+
+fn a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers(control: &Control) {
+    // The GPU's own lanes are made first, then those of the trunk and of the suffix: in, compute, out.
+    const COMPUTE_OF_THE_SUFFIX: u64 = 3 + 3 + 2;
+    const ROWS: u32 = 8;
+    const WIDTH: u32 = 64;
+    let loader = MovesLoader::new(&open().unwrap(), WIDTH as usize);
+    let mut family = FamilyExecutor::form_by(loader.clone(), &[("head-0", head_file(0, 1).into())]).unwrap();
+    let mut is_right = |batch: u32| {
+        let rows: Vec<u8> = (0..ROWS * WIDTH).flat_map(|n| ((n ^ batch) as f32).to_le_bytes()).collect();
+        let mut outputs = Vec::new();
+        let inputs = BatchInputs { items: ROWS, tensors: &[&rows], start: None };
+        family.run(&inputs, &[segment(0, ROWS)], &mut outputs).unwrap();
+        outputs == [[loader.answer(0, &rows)]]
+    };
+    assert!(is_right(1));
+    control.deafen(COMPUTE_OF_THE_SUFFIX).unwrap();
+    assert!((2..6).any(|batch| !is_right(batch)), "a suffix took rows of the batch before, and nobody noticed");
+    control.deafen(0).unwrap();
+    assert!(is_right(7));
 }

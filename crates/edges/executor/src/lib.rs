@@ -4,7 +4,7 @@
 //! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU with ONNX
 //! Runtime. Those for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract
 //! of all executors. [`FamilyExecutor`] runs models that share a trunk, beside the port; [`FamilyMember`] is one of
-//! them behind it.
+//! them behind it. Where their parts run, a [`PartLoader`] decides.
 
 mod batch_memory;
 mod batch_sizes;
@@ -28,8 +28,8 @@ mod wait;
 pub use batch_sizes::{BATCH_SIZES_KEY, BatchSizes};
 pub use emulated::{EmulatedExecutor, Noise, Pace, default_signature, item_checksum};
 pub use family::{
-    FAMILY_FILE_BYTES_MAX, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, FamilyRunError, MemberOptions,
-    SharedTrunk,
+    CpuLoader, CpuPart, FAMILY_FILE_BYTES_MAX, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, FamilyPart,
+    FamilyRunError, MemberOptions, PartLoader, SharedTrunk,
 };
 pub use files::{check_within, open_regular, read_text};
 /// A number of half precision, as [`with_element_types`] names its type.

@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_executor::{
-    BatchInputs, ExecuteError, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, FamilyRunError, MemberOptions,
-    ModelExecutor, OnnxExecutor, OnnxOptions, PartShares, Runtime, Segment, SharingExecutor as _, Stop, digits,
-    load_runtime,
+    BatchInputs, CpuLoader, ExecuteError, FamilyError, FamilyExecutor, FamilyFile, FamilyMember, MemberOptions,
+    ModelExecutor, OnnxExecutor, OnnxOptions, PartShares, Runtime, SharingExecutor as _, Stop, digits, load_runtime,
 };
 use symphony_onnx_graph::onnx::TypeProto;
 use symphony_onnx_graph::onnx::type_proto::{Tensor, Value};
@@ -15,6 +14,8 @@ use symphony_onnx_graph::{Model, common_cut};
 use symphony_testkit::needed;
 use symphony_types::Signature;
 use symphony_zoo::{Architecture, Mlp, OnnxModel};
+
+use crate::contract::family_promises::{self, Heads, segment};
 
 const HEADS: u32 = 20;
 const WIDTH_IN: u32 = 12;
@@ -31,10 +32,19 @@ fn bytes(number: u32, trunk: u64) -> Bytes {
     head(number, trunk).bytes().to_vec().into()
 }
 
-fn family(runtime: &Runtime) -> FamilyExecutor {
-    let names: Vec<_> = (0..HEADS).map(|number| format!("head-{number}")).collect();
-    let models: Vec<_> = names.iter().map(String::as_str).zip((0..HEADS).map(|number| bytes(number, 1))).collect();
-    FamilyExecutor::form(runtime, &models, &OnnxOptions::default()).unwrap()
+fn bytes_of(number: u32) -> Vec<u8> {
+    head(number, 1).bytes().to_vec()
+}
+
+/// The heads, beside a model with another trunk, for the promises that all families keep.
+fn with_heads(runtime: &Runtime, keep: impl FnOnce(FamilyExecutor, &Heads<'_>)) {
+    let whole = |number| -> Box<dyn ModelExecutor> {
+        let model = bytes_of(number);
+        Box::new(OnnxExecutor::from_memory(runtime, "whole", &model, &OnnxOptions::default()).unwrap())
+    };
+    let stranger = head(0, 2).bytes().to_vec();
+    let heads = Heads { file: &bytes_of, whole: &whole, stranger, tolerance: TOLERANCE };
+    keep(heads.family(CpuLoader::new(runtime, &OnnxOptions::default()), HEADS), &heads);
 }
 
 /// Rows that differ.
@@ -46,75 +56,20 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect()
 }
 
-fn run(family: &mut FamilyExecutor, segments: &[Segment]) -> Result<Vec<Vec<Vec<u8>>>, FamilyRunError> {
-    let items = segments.iter().map(|segment| segment.rows).sum();
-    // What an earlier batch left there does not matter.
-    let (input, mut outputs) = (rows(items), vec![vec![vec![7; 99]; 3]; 2]);
-    family.run(&BatchInputs { items, tensors: &[&input], start: None }, segments, &mut outputs)?;
-    Ok(outputs)
-}
-
-/// Each segment's answers are those of the whole model for the same rows.
-fn assert_as_whole(runtime: &Runtime, family: &mut FamilyExecutor, segments: &[Segment]) {
-    let outputs = run(family, segments).unwrap();
-    assert_eq!(outputs.len(), segments.len());
-    let all = rows(segments.iter().map(|segment| segment.rows).sum());
-    let mut rest = &all[..];
-    for (segment, parts) in segments.iter().zip(&outputs) {
-        let (own, others) = rest.split_at((segment.rows * WIDTH_IN * 4) as usize);
-        rest = others;
-        let model = head(segment.variant, 1);
-        let mut whole = OnnxExecutor::from_memory(runtime, "whole", model.bytes(), &OnnxOptions::default()).unwrap();
-        let mut answer = Vec::new();
-        whole.run(&BatchInputs { items: segment.rows, tensors: &[own], start: None }, &mut answer).unwrap();
-        let (whole, parts) = (floats(&answer[0]), floats(&parts[0]));
-        assert_eq!(parts.len(), (segment.rows * (2 + segment.variant % 5)) as usize, "{segment:?}");
-        let near = |(a, b): (&f32, &f32)| (a - b).abs() <= TOLERANCE * a.abs().max(b.abs()).max(1.0);
-        assert!(whole.iter().zip(&parts).all(near), "{segment:?}: {whole:?} whole, {parts:?} in parts");
-    }
-}
-
-fn segment(variant: u32, rows: u32) -> Segment {
-    Segment { variant, rows }
-}
-
 #[test]
 fn a_batch_of_many_variants_answers_as_the_whole_models_do() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
-    let mut family = family(&runtime);
-    assert_eq!(family.variants().collect::<Vec<_>>(), (0..HEADS).collect::<Vec<_>>());
-    // Neighbours, so that nothing is copied; one variant; requests in the order of deadlines; all of them.
-    assert_as_whole(&runtime, &mut family, &[segment(0, 2), segment(3, 1), segment(3, 2), segment(9, 1)]);
-    assert_as_whole(&runtime, &mut family, &[segment(7, 1)]);
-    assert_as_whole(
-        &runtime,
-        &mut family,
-        &[segment(5, 2), segment(1, 1), segment(5, 1), segment(0, 3), segment(1, 2)],
-    );
-    let all: Vec<_> = (0..HEADS).rev().map(|variant| segment(variant, 1 + variant % 3)).collect();
-    assert_as_whole(&runtime, &mut family, &all);
+    with_heads(&runtime, |mut family, heads| {
+        family_promises::mixed_batches_answer_as_the_whole_models_do(&mut family, heads);
+    });
 }
 
 #[test]
 fn a_variant_comes_and_goes_and_the_others_stay() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
-    let mut family = family(&runtime);
-    let others = [segment(4, 1), segment(2, 2)];
-    let before = run(&mut family, &others).unwrap();
-    assert!(family.unload(3) && !family.unload(3));
-    let missing = run(&mut family, &[segment(4, 1), segment(3, 1)]);
-    assert_eq!(missing, Err(FamilyRunError::NotLoaded { variant: 3 }));
-    assert_eq!(run(&mut family, &others).unwrap(), before);
-    // Another head in its place, and one whose trunk is another.
-    family.load(3, "head-13", &bytes(13, 1)).unwrap();
-    assert_eq!(family.signature(3).unwrap().outputs, family.signature(13).unwrap().outputs);
-    let as_13 = run(&mut family, &[segment(13, 1)]).unwrap();
-    assert_eq!(run(&mut family, &[segment(3, 1)]).unwrap(), as_13);
-    let stranger = family.load(20, "stranger", &bytes(0, 2));
-    assert_eq!(stranger, Err(FamilyError::OtherTrunk { model: "stranger".to_owned() }));
-    assert!(matches!(family.load(20, "none", &Bytes::from_static(b"no model")), Err(FamilyError::Graph { .. })));
-    assert_eq!(run(&mut family, &others).unwrap(), before);
-    assert_eq!(family.variants().count(), HEADS as usize);
+    with_heads(&runtime, |mut family, heads| {
+        family_promises::a_variant_comes_and_goes_and_the_others_stay(&mut family, heads);
+    });
 }
 
 #[test]
@@ -129,28 +84,18 @@ fn models_without_a_common_trunk_are_no_family() {
 #[test]
 fn what_is_no_batch_of_the_family_is_refused_and_the_next_one_runs() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
-    let mut family = family(&runtime);
-    let (input, mut outputs) = (rows(3), Vec::new());
-    let batch = BatchInputs { items: 3, tensors: &[&input], start: None };
-    let short = family.run(&batch, &[segment(1, 2)], &mut outputs);
-    assert_eq!(short, Err(FamilyRunError::Segments { rows: 2, items: 3 }));
-    let long = family.run(&batch, &[segment(1, u32::MAX), segment(2, 4)], &mut outputs);
-    assert_eq!(long, Err(FamilyRunError::Segments { rows: u64::from(u32::MAX) + 4, items: 3 }));
-    let empty = family.run(&BatchInputs { items: 0, tensors: &[&[]], start: None }, &[], &mut outputs);
-    assert_eq!(empty, Err(FamilyRunError::Execute(ExecuteError::Empty)));
-    let large = family.batch_max() + 1;
-    let too_large = run(&mut family, &[segment(1, large)]);
-    let expected = ExecuteError::TooLarge { items: large, batch_max: large - 1 };
-    assert_eq!(too_large, Err(FamilyRunError::Execute(expected)));
-    // A request without rows is no reason to fail, and gets none.
-    let outputs = run(&mut family, &[segment(2, 0), segment(1, 1)]).unwrap();
-    assert!(outputs[0].iter().all(Vec::is_empty) && !outputs[1][0].is_empty());
+    with_heads(&runtime, |mut family, _| {
+        family_promises::what_is_no_batch_of_the_family_is_refused_and_the_next_one_runs(&mut family);
+    });
 }
 
 #[test]
 fn the_trunk_is_in_memory_once() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
-    let mut family = family(&runtime);
+    with_heads(&runtime, |family, _| counts_the_trunk_once(family));
+}
+
+fn counts_the_trunk_once(mut family: FamilyExecutor) {
     // No session counts as less than its file, and growth of the process depends on what was free before: so by files.
     let one = bytes(0, 1).len() as u64;
     let parts = bytes_of_parts();

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use symphony_config::ExecutorKind;
 use symphony_executor::{
-    EmulatedExecutor, ExecuteError, FamilyFile, MemberOptions, ModelExecutor, Noise, OnnxExecutor, OnnxOptions, Pace,
-    Runtime, Stop, check_within,
+    EmulatedExecutor, ExecuteError, FamilyError, FamilyFile, FamilyMember, MemberOptions, ModelExecutor, Noise,
+    OnnxExecutor, OnnxOptions, Pace, PartLoader, Runtime, Stop, check_within,
 };
-use symphony_executor_gpu::{Cuda, GpuLoadError, Turn};
+use symphony_executor_gpu::{Cuda, CudaLoader, GpuLoadError, Turn};
 use symphony_protocol::view::ModelSpec;
 use symphony_types::{CutDigest, LatencyProfile, ModelId};
 
@@ -104,9 +104,9 @@ impl Engine {
         }
     }
 
-    /// Whether its models may share a trunk. On a GPU the trunk's output would have to stay on the device.
+    /// Whether its models may share a trunk: those that are ONNX files.
     pub(crate) const fn hosts_families(&self) -> bool {
-        matches!(self, Self::OrtCpu(_))
+        self.onnx().is_some()
     }
 
     /// The name in metrics and views: the engine in use, which may differ from the configured one.
@@ -204,7 +204,7 @@ impl Engine {
         stop: &Stop,
         (trunk, trunks): (CutDigest, &Trunks),
     ) -> Result<Box<dyn ModelExecutor>, String> {
-        let Self::OrtCpu(onnx) = self else { return Err("models share trunks on the CPU only".into()) };
+        let Some(onnx) = self.onnx() else { return Err("only models that are ONNX files share trunks".into()) };
         let profile = spec.profiles.get(kind).ok_or_else(|| format!("no profile for GPU kind `{kind}`"))?;
         let before = |items| {
             time.wait_for(profile.latency.latency(items).into(), GAP_WITHIN);
@@ -214,9 +214,13 @@ impl Engine {
             MemberOptions { onnx: onnx_options, stop: stop.clone(), run_within: run_within(&profile.latency) };
         before(options.onnx.batch_max);
         let file = FamilyFile::read(&path).map_err(|error| error.to_string())?;
-        let member = file.member(&onnx.runtime, (model.get(), trunk), &options, &before);
-        let member = member.and_then(|member| trunks.share(gpu, member)).map_err(|error| error.to_string())?;
-        Ok(Box::new(member))
+        let place = (model.get(), trunk);
+        let Self::OrtCuda(_, gpus) = self else {
+            let member = file.member(&onnx.runtime, place, &options, &before);
+            return shared(member, |member| trunks.on_cpus.share(gpu, member));
+        };
+        let loader = CudaLoader::new(opened(gpus, gpu)?, &onnx.runtime, &options.onnx);
+        shared(file.member_by(loader, place, &options, &before), |member| trunks.on_gpus.share(gpu, member))
     }
 }
 
@@ -241,6 +245,15 @@ impl OnnxEngine {
         }
         Ok((found, options))
     }
+}
+
+/// A model in parts that shares the trunk which is loaded, if one is.
+fn shared<L: PartLoader + 'static>(
+    member: Result<FamilyMember<L>, FamilyError>,
+    share: impl FnOnce(FamilyMember<L>) -> Result<FamilyMember<L>, FamilyError>,
+) -> Result<Box<dyn ModelExecutor>, String> {
+    let member = member.and_then(share).map_err(|error| error.to_string())?;
+    Ok(Box::new(member))
 }
 
 /// The time limit of a batch.

@@ -4,22 +4,43 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use symphony_executor::{FamilyError, FamilyMember, SharedTrunk, SharingExecutor as _};
+use symphony_executor::{CpuLoader, FamilyError, FamilyMember, PartLoader, SharedTrunk, SharingExecutor as _};
+use symphony_executor_gpu::CudaLoader;
 use symphony_types::CutDigest;
 
-/// By place of the GPU, and trunk.
-type Loaded = HashMap<(usize, CutDigest), SharedTrunk>;
-
-/// The trunks that are loaded, each as long as a model runs through it.
+/// The trunks that are loaded. A backend has them on CPUs or on GPUs, by its engine.
 #[derive(Debug, Default)]
-pub(crate) struct Trunks(Mutex<Loaded>);
+pub(crate) struct Trunks {
+    pub(crate) on_cpus: TrunksOf<CpuLoader>,
+    pub(crate) on_gpus: TrunksOf<CudaLoader>,
+}
+
+/// By place of the GPU, and trunk.
+type Loaded<L> = HashMap<(usize, CutDigest), SharedTrunk<L>>;
+
+/// Trunks of one loader, each as long as a model runs through it.
+#[derive(Debug)]
+pub(crate) struct TrunksOf<L: PartLoader>(Mutex<Loaded<L>>);
 
 impl Trunks {
+    /// Whether it is loaded on the GPU at this place.
+    pub(crate) fn has(&self, gpu: usize, trunk: CutDigest) -> bool {
+        self.on_cpus.has(gpu, trunk) || self.on_gpus.has(gpu, trunk)
+    }
+}
+
+impl<L: PartLoader> Default for TrunksOf<L> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<L: PartLoader> TrunksOf<L> {
     /// Lets a model share the trunk that is loaded on its GPU; if there is none, its own is for those that follow.
     ///
     /// # Errors
     /// If the model cannot share what is loaded.
-    pub(crate) fn share(&self, gpu: usize, member: FamilyMember) -> Result<FamilyMember, FamilyError> {
+    pub(crate) fn share(&self, gpu: usize, member: FamilyMember<L>) -> Result<FamilyMember<L>, FamilyError> {
         let place = (gpu, member.trunk());
         let mut loaded = self.loaded();
         loaded.retain(|_, trunk| trunk.is_loaded());
@@ -32,12 +53,11 @@ impl Trunks {
         member.join(&trunk)
     }
 
-    /// Whether it is loaded on the GPU at this place.
-    pub(crate) fn has(&self, gpu: usize, trunk: CutDigest) -> bool {
+    fn has(&self, gpu: usize, trunk: CutDigest) -> bool {
         self.loaded().get(&(gpu, trunk)).is_some_and(SharedTrunk::is_loaded)
     }
 
-    fn loaded(&self) -> MutexGuard<'_, Loaded> {
+    fn loaded(&self) -> MutexGuard<'_, Loaded<L>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The file through which faults are ordered while a process runs.
+//! The file through which faults are ordered while a process runs, and copies are counted.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,9 +12,24 @@ enum ControlField {
     DeviceLostIn,
     DeafStream,
     ImpatientHost,
+    CopiedIn,
+    CopiedOut,
+    CopiedWithin,
 }
 
-const BYTES: u64 = 4 * 8;
+const FIELDS: u64 = ControlField::CopiedWithin as u64 + 1;
+const BYTES: u64 = FIELDS * 8;
+
+/// Bytes that calls of the driver have asked to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// From the host to the device.
+    pub to_device: u64,
+    /// From the device to the host.
+    pub to_host: u64,
+    /// From one place of the device's memory to another.
+    pub within_device: u64,
+}
 
 /// A control file. The process that was started with it obeys it at once.
 #[derive(Debug)]
@@ -72,7 +87,25 @@ impl Control {
         self.set(ControlField::ImpatientHost, 1)
     }
 
+    /// What has been copied so far. A copy counts when it is asked for.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn copied(&self) -> io::Result<Copied> {
+        Ok(Copied {
+            to_device: self.get(ControlField::CopiedIn)?,
+            to_host: self.get(ControlField::CopiedOut)?,
+            within_device: self.get(ControlField::CopiedWithin)?,
+        })
+    }
+
     fn set(&self, place: ControlField, value: u64) -> io::Result<()> {
         self.0.write_all_at(&value.to_ne_bytes(), place as u64 * 8)
+    }
+
+    fn get(&self, place: ControlField) -> io::Result<u64> {
+        let mut value = [0; 8];
+        self.0.read_exact_at(&mut value, place as u64 * 8)?;
+        Ok(u64::from_ne_bytes(value))
     }
 }

@@ -5,7 +5,7 @@ mod control;
 
 use std::path::Path;
 
-pub use control::Control;
+pub use control::{Control, Copied};
 
 /// The folder with the double, under the names by which the driver and cuBLASLt are looked up.
 #[must_use]

@@ -1,7 +1,8 @@
 //! NVIDIA GPUs. All unsafe code of this crate is in this folder; it rests on these rules:
 //!
 //! 1. Memory that a lane may still use is neither freed nor used otherwise. Which lane uses what when is decided by
-//!    [`crate::overlap::Overlap`] and watched by invariant D1; a device that is dropped settles first.
+//!    [`crate::overlap::Overlap`] and watched by invariant D1; a device that is dropped settles first. A part of a
+//!    family has one lane, and waits for its trunk's, and that for it, as `part.rs` says.
 //! 2. Addresses that go to the driver or to ONNX Runtime are those of memory that is at least as long as the length
 //!    passed with them, and is in the same object.
 //! 3. Nothing of CUDA is called before [`Cuda::open`] has found the driver: the crate `cudarc` panics without it.
@@ -14,6 +15,8 @@ mod errors;
 mod gemm;
 mod lanes;
 mod onnx;
+mod onnx_part;
+mod part;
 mod pinned;
 
 use std::fmt;
@@ -28,6 +31,8 @@ use lanes::Lanes;
 pub use errors::{GpuLoadError, NoCuda};
 pub use gemm::GemmModel;
 pub use onnx::{OnnxOnCuda, cuda_provider_is_there};
+pub use onnx_part::{CudaLoader, OnnxPart};
+pub use part::{CudaPart, PartProgram};
 pub use pinned::PinnedPool;
 
 /// The oldest major version of CUDA that a driver must support: that of the oldest supported cuBLASLt and ONNX
@@ -139,7 +144,9 @@ impl Cuda {
         &self.gpu.context
     }
 
-    fn lane(&self, lane: Lane) -> &Arc<CudaStream> {
+    /// One of its lanes, for programs that enqueue work there.
+    #[must_use]
+    pub fn lane(&self, lane: Lane) -> &Arc<CudaStream> {
         self.lanes.stream(lane)
     }
 

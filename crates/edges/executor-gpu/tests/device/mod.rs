@@ -1,5 +1,9 @@
 //! What a device has to do: asked of a GPU by `cuda_device.rs`, and of a double of one by `cuda_double.rs`.
 
+pub(crate) mod families;
+#[path = "../../../executor/tests/contract/family_promises.rs"]
+pub(crate) mod family_promises;
+pub(crate) mod moves;
 #[path = "../../../executor/tests/contract/promises.rs"]
 pub(crate) mod promises;
 

@@ -1,11 +1,13 @@
 //! Compares a model with its parts before they take its place: that rows do not depend on each other no graph says, and
 //! ONNX Runtime fuses operators across a cut.
 
+use std::slice;
+
 use symphony_types::TensorSpec;
 
 use super::error::FamilyError;
-use crate::onnx::OnnxExecutor;
-use crate::port::{BatchInputs, ExecuteError, ModelExecutor};
+use super::family_part::FamilyPart;
+use crate::port::{BatchInputs, ExecuteError};
 use crate::profile::{first_difference, plausible_input, unlike_input};
 
 /// Rows of the batches that are compared: one, and enough for a kernel of another kind.
@@ -14,11 +16,11 @@ const ROWS: [u32; 2] = [1, 8];
 /// Refuses a model whose trunk and suffix answer otherwise than the whole: by more than a thousandth, absolutely or
 /// relatively to the larger number, or a hundredth in half precision, as in checks of batches. The rows differ; a model
 /// that refuses such inputs gets zeros where it takes integers.
-pub(super) fn compare(
+pub(super) fn compare<P: FamilyPart>(
     model: &str,
-    whole: &mut OnnxExecutor,
-    trunk: &mut OnnxExecutor,
-    suffix: &mut OnnxExecutor,
+    whole: &mut P,
+    trunk: &mut P,
+    suffix: &mut P,
 ) -> Result<(), FamilyError> {
     if whole.signature().outputs != suffix.signature().outputs {
         return Err(FamilyError::Outputs { model: model.to_owned() });
@@ -36,21 +38,21 @@ pub(super) fn compare(
 /// The outputs of the whole model, and of its parts.
 type Answers = [Vec<Vec<u8>>; 2];
 
-fn both(
-    whole: &mut OnnxExecutor,
-    trunk: &mut OnnxExecutor,
-    suffix: &mut OnnxExecutor,
+fn both<P: FamilyPart>(
+    whole: &mut P,
+    trunk: &mut P,
+    suffix: &mut P,
     rows: u32,
     input: impl Fn(&TensorSpec, u32) -> Vec<u8>,
 ) -> Result<Answers, ExecuteError> {
     let inputs: Vec<_> = whole.signature().inputs.iter().map(|spec| input(spec, rows)).collect();
     let tensors: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
     let batch = BatchInputs { items: rows, tensors: &tensors, start: None };
-    let (mut answer, mut between, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut answer, mut parts) = (Vec::new(), Vec::new());
     whole.run(&batch, &mut answer)?;
-    trunk.run(&batch, &mut between)?;
-    let between: Vec<_> = between.iter().map(Vec::as_slice).collect();
-    suffix.run(&BatchInputs { items: rows, tensors: &between, start: None }, &mut parts)?;
+    trunk.begin_trunk(&batch)?;
+    suffix.begin_suffix(trunk, slice::from_ref(&(0..rows as usize)))?;
+    suffix.end_suffix(&mut parts)?;
     Ok([answer, parts])
 }
 

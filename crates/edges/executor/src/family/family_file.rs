@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use symphony_types::CutDigest;
 
-use super::{FamilyError, FamilyExecutor, read};
+use super::{CpuLoader, FamilyError, FamilyExecutor, read};
 use crate::files::open_regular;
 use crate::onnx_session::OnnxOptions;
 use crate::runtime::Runtime;
@@ -52,9 +52,9 @@ impl FamilyFile {
         Ok(CutDigest::reported(model.cuts().iter().map(|cut| CutDigest::of(cut.hash.as_bytes()))))
     }
 
-    /// Compares the model with its parts as [`FamilyExecutor::form`] does; nothing of it stays. A batch that takes
-    /// longer than `within` is aborted, and any once `stop` is given up: the model was loaded with a batch of zeros,
-    /// and other inputs may make it loop for ever.
+    /// Compares the model with its parts on the CPU, as [`FamilyExecutor::form`] does; nothing of it stays. A batch
+    /// that takes longer than `within` is aborted, and any once `stop` is given up: the model was loaded with a batch
+    /// of zeros, and other inputs may make it loop for ever.
     ///
     /// # Errors
     /// If it cannot be cut there, cannot be loaded, does not end, or answers otherwise in parts than whole.
@@ -65,7 +65,7 @@ impl FamilyFile {
         options: &OnnxOptions,
         (stop, within): (&Stop, Duration),
     ) -> Result<(), FamilyError> {
-        let models = [(self.name.as_str(), self.bytes.clone())];
-        FamilyExecutor::form_at(runtime, &models, trunk, (options, Some((stop.clone(), within)))).map(drop)
+        let (models, limit) = ([(self.name.as_str(), self.bytes.clone())], Some((stop.clone(), within)));
+        FamilyExecutor::form_at(CpuLoader::new(runtime, options), &models, trunk, limit).map(drop)
     }
 }

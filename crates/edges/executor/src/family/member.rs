@@ -1,14 +1,16 @@
 //! A model of a family as the thread of its GPU runs it: its suffix, and the trunk that it shares with other models.
 
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use symphony_types::{CutDigest, Signature};
+use symphony_types::{CutDigest, Signature, TensorSpec};
 
 use super::FamilyExecutor;
+use super::cpu_part::CpuLoader;
 use super::error::{FamilyError, FamilyRunError};
 use super::family_file::FamilyFile;
-use crate::onnx::OnnxExecutor;
+use super::family_part::{FamilyPart, PartLoader};
 use crate::onnx_session::OnnxOptions;
 use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, PartShares, Segment, SharingExecutor};
 use crate::profile::plausible_input;
@@ -23,17 +25,23 @@ const RUNS: u32 = 3;
 pub struct MemberOptions {
     /// As for the whole model; the signature is what it is asked for.
     pub onnx: OnnxOptions,
-    /// Ends the comparison with the whole, and later the suffix's runs.
+    /// Ends the comparison with the whole, and later the suffix's runs, where runs can be ended.
     pub stop: Stop,
-    /// A run of either part that takes longer is ended.
+    /// A run of either part that takes longer is ended, where it can be.
     pub run_within: Duration,
 }
 
 /// A trunk in memory, as long as one of its models is loaded.
-#[derive(Clone, Debug, Default)]
-pub struct SharedTrunk(Weak<Mutex<FamilyExecutor>>);
+#[derive(Debug)]
+pub struct SharedTrunk<L: PartLoader = CpuLoader>(Weak<Mutex<FamilyExecutor<L>>>);
 
-impl SharedTrunk {
+impl<L: PartLoader> Clone for SharedTrunk<L> {
+    fn clone(&self) -> Self {
+        Self(Weak::clone(&self.0))
+    }
+}
+
+impl<L: PartLoader> SharedTrunk<L> {
     /// Whether a model holds it.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
@@ -43,10 +51,11 @@ impl SharedTrunk {
 
 /// A model in parts. Its suffix goes with it, and the trunk with the last of its models.
 #[derive(Debug)]
-pub struct FamilyMember {
-    family: Arc<Mutex<FamilyExecutor>>,
+pub struct FamilyMember<L: PartLoader = CpuLoader> {
+    family: Arc<Mutex<FamilyExecutor<L>>>,
     variant: u32,
     trunk: CutDigest,
+    kind: &'static str,
     signature: Signature,
     batch_max: u32,
     shares: PartShares,
@@ -56,24 +65,38 @@ pub struct FamilyMember {
 }
 
 impl FamilyFile {
+    /// Loads the model in parts on the CPU, as [`member_by`](Self::member_by) does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn member(
+        &self,
+        runtime: &Runtime,
+        place: (u32, CutDigest),
+        options: &MemberOptions,
+        before: &dyn Fn(u32),
+    ) -> Result<FamilyMember, FamilyError> {
+        self.member_by(CpuLoader::new(runtime, &options.onnx), place, options, before)
+    }
+
     /// Loads the model in parts, compared with the whole as by [`check`](Self::check), with a trunk of its own:
-    /// [`FamilyMember::join`] lets it share another one's. `before` is called before each batch that is measured, with
-    /// its rows.
+    /// [`FamilyMember::join`] lets it share another one's. `before` is called before each batch that is measured or
+    /// prepares the runtime, with its rows.
     ///
     /// # Errors
     /// As [`check`](Self::check); also if the model is asked for otherwise than its file says, or has batch sizes of
     /// its own, or if there is no memory for the parts beside the others.
-    pub fn member(
+    pub fn member_by<L: PartLoader>(
         &self,
-        runtime: &Runtime,
+        loader: L,
         (variant, trunk): (u32, CutDigest),
         options: &MemberOptions,
         before: &dyn Fn(u32),
-    ) -> Result<FamilyMember, FamilyError> {
+    ) -> Result<FamilyMember<L>, FamilyError> {
         let name = self.name.as_str();
         let unfit = |problem: String| FamilyError::Unfit { model: name.to_owned(), problem };
         let (models, limit) = ([(name, self.bytes.clone())], Some((options.stop.clone(), options.run_within)));
-        let mut family = FamilyExecutor::form_at(runtime, &models, trunk, (&options.onnx, limit))?;
+        let mut family = FamilyExecutor::form_at(loader, &models, trunk, limit)?;
         let suffix = family.take(0).ok_or(FamilyError::Empty)?;
         if family.trunk.batch_sizes().is_some() || suffix.batch_sizes().is_some() {
             return Err(unfit("it has batch sizes of its own".into()));
@@ -87,20 +110,20 @@ impl FamilyFile {
         family.trunk = family.trunk.ended_by(Stop::default(), options.run_within);
         family.suffixes.insert(variant, suffix);
         let shares = family.settle(variant, before).map_err(unfit)?;
-        let batch_max = family.trunk.batch_max();
+        let (batch_max, kind) = (family.trunk.batch_max(), family.trunk.kind());
         let (memory, trunk_memory) = (family.suffix_memory(variant), family.trunk.memory().unwrap_or_default());
         let family = Arc::new(Mutex::new(family));
-        Ok(FamilyMember { family, variant, trunk, signature, batch_max, shares, memory, trunk_memory })
+        Ok(FamilyMember { family, variant, trunk, kind, signature, batch_max, shares, memory, trunk_memory })
     }
 }
 
-impl FamilyMember {
+impl<L: PartLoader> FamilyMember<L> {
     /// Lets it share the trunk of a model that is loaded, and drops its own. Who runs through that trunk is not
     /// disturbed.
     ///
     /// # Errors
     /// If no model holds that trunk any more, or it is another one, takes smaller batches, or has the variant already.
-    pub fn join(mut self, host: &SharedTrunk) -> Result<Self, FamilyError> {
+    pub fn join(mut self, host: &SharedTrunk<L>) -> Result<Self, FamilyError> {
         let name = format!("variant {}", self.variant);
         let unfit = |problem: &str| FamilyError::Unfit { model: name.clone(), problem: problem.to_owned() };
         let Some(family) = host.0.upgrade() else { return Err(unfit("the trunk that it was to share has gone")) };
@@ -108,9 +131,9 @@ impl FamilyMember {
             return Err(unfit("it shares that trunk already"));
         }
         let (mut own, mut shared) = (lock(&self.family), lock(&family));
-        let shapes = |executor: &OnnxExecutor| {
-            let Signature { inputs, outputs } = executor.signature();
-            let of = |spec: &symphony_types::TensorSpec| (spec.data_type, spec.item_shape.clone());
+        let shapes = |part: &L::Part| {
+            let Signature { inputs, outputs } = part.signature();
+            let of = |spec: &TensorSpec| (spec.data_type, spec.item_shape.clone());
             (inputs.iter().map(of).collect::<Vec<_>>(), outputs.iter().map(of).collect::<Vec<_>>())
         };
         if own.trunk_hash != shared.trunk_hash || shapes(&own.trunk) != shapes(&shared.trunk) {
@@ -136,7 +159,7 @@ impl FamilyMember {
 
     /// What another model of its trunk [`joins`](Self::join).
     #[must_use]
-    pub fn shared_trunk(&self) -> SharedTrunk {
+    pub fn shared_trunk(&self) -> SharedTrunk<L> {
         SharedTrunk(Arc::downgrade(&self.family))
     }
 
@@ -147,7 +170,7 @@ impl FamilyMember {
     }
 }
 
-impl SharingExecutor for FamilyMember {
+impl<L: PartLoader> SharingExecutor for FamilyMember<L> {
     fn trunk(&self) -> CutDigest {
         self.trunk
     }
@@ -177,7 +200,7 @@ impl SharingExecutor for FamilyMember {
     }
 }
 
-impl ModelExecutor for FamilyMember {
+impl<L: PartLoader> ModelExecutor for FamilyMember<L> {
     fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
         batch.check(&self.signature, self.batch_max)?;
         let mut of_segments = vec![std::mem::take(outputs)];
@@ -200,7 +223,7 @@ impl ModelExecutor for FamilyMember {
     }
 
     fn kind(&self) -> &'static str {
-        "onnxruntime-cpu"
+        self.kind
     }
 
     fn in_family(&self) -> Option<&dyn SharingExecutor> {
@@ -208,7 +231,7 @@ impl ModelExecutor for FamilyMember {
     }
 }
 
-impl Drop for FamilyMember {
+impl<L: PartLoader> Drop for FamilyMember<L> {
     fn drop(&mut self) {
         let suffix = lock(&self.family).take(self.variant);
         // Outside the lock: batches of the others wait for no memory that is freed.
@@ -216,9 +239,9 @@ impl Drop for FamilyMember {
     }
 }
 
-impl FamilyExecutor {
+impl<L: PartLoader> FamilyExecutor<L> {
     /// Takes the suffix of a variant out.
-    fn take(&mut self, variant: u32) -> Option<OnnxExecutor> {
+    fn take(&mut self, variant: u32) -> Option<L::Part> {
         self.suffixes.remove(&variant)
     }
 
@@ -226,47 +249,60 @@ impl FamilyExecutor {
         self.suffixes.get(&variant).and_then(ModelExecutor::memory).unwrap_or_default()
     }
 
-    /// Reserves the memory of a variant and its trunk against batches, and measures what part of the time each takes.
+    /// Reserves the memory of a variant and its trunk against batches, prepares the runtime, and measures what part of
+    /// the time each takes.
     fn settle(&mut self, variant: u32, before: &dyn Fn(u32)) -> Result<PartShares, String> {
         let suffix = self.suffixes.get_mut(&variant).ok_or("its suffix has gone")?;
         for part in [&mut self.trunk, &mut *suffix] {
-            let bytes = part.memory().unwrap_or_default().static_bytes;
-            part.keep_clear_of_batches(bytes).map_err(|error| format!("there is no memory for its parts: {error}"))?;
+            let kept = part.keep_clear_of_batches();
+            kept.map_err(|error| format!("there is no memory for its parts: {error}"))?;
         }
+        let batch_max = self.trunk.batch_max();
         let mut shares = PartShares::default();
-        for rows in [1, self.trunk.batch_max()] {
+        for rows in 1..=batch_max {
+            let is_measured = rows == 1 || rows == batch_max;
+            if !is_measured && !L::Part::PREPARES_SIZES {
+                continue;
+            }
             let inputs = self.trunk.signature().inputs.iter().map(|spec| plausible_input(spec, rows));
             let inputs: Vec<_> = inputs.collect();
             let tensors: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
             let batch = BatchInputs { items: rows, tensors: &tensors, start: None };
-            let trunk = shortest(&mut self.trunk, &batch, &mut self.between, before)?;
-            let between: Vec<_> = self.between.iter().map(Vec::as_slice).collect();
-            let batch = BatchInputs { items: rows, tensors: &between, start: None };
-            let suffix = shortest(suffix, &batch, &mut self.answers, before)?;
-            shares = shares.larger_of(PartShares::of(trunk, suffix));
+            let runs = if is_measured { RUNS } else { 0 };
+            let trunk = &mut self.trunk;
+            let of_trunk = || trunk.begin_trunk(&batch).and_then(|()| trunk.wait());
+            let of_trunk = shortest((rows, runs), before, of_trunk)?;
+            let (trunk, answers) = (&mut self.trunk, &mut self.answers);
+            let all = 0..rows as usize;
+            let of_suffix = || {
+                suffix.begin_suffix(trunk, slice::from_ref(&all))?;
+                suffix.end_suffix(answers)
+            };
+            let of_suffix = shortest((rows, runs), before, of_suffix)?;
+            if is_measured {
+                shares = shares.larger_of(PartShares::of(of_trunk, of_suffix));
+            }
         }
         Ok(shares)
     }
 }
 
-/// The shortest of some runs of a part on one batch.
+/// The shortest of so many runs of a part on a batch of so many rows, after one that takes memory.
 fn shortest(
-    part: &mut OnnxExecutor,
-    batch: &BatchInputs<'_>,
-    outputs: &mut Vec<Vec<u8>>,
+    (rows, runs): (u32, u32),
     before: &dyn Fn(u32),
+    mut run: impl FnMut() -> Result<(), ExecuteError>,
 ) -> Result<Duration, String> {
     let mut least = Duration::MAX;
-    // The first one takes memory.
-    for _ in 0..=RUNS {
-        before(batch.items);
+    for _ in 0..=runs {
+        before(rows);
         let begun = Instant::now();
-        part.run(batch, outputs).map_err(|error| error.to_string())?;
+        run().map_err(|error| error.to_string())?;
         least = least.min(begun.elapsed());
     }
     Ok(least)
 }
 
-fn lock(family: &Mutex<FamilyExecutor>) -> MutexGuard<'_, FamilyExecutor> {
+fn lock<L: PartLoader>(family: &Mutex<FamilyExecutor<L>>) -> MutexGuard<'_, FamilyExecutor<L>> {
     family.lock().unwrap_or_else(PoisonError::into_inner)
 }

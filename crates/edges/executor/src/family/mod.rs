@@ -2,68 +2,88 @@
 //! (Nexus, section 6.3; docs/adr/0045-prefix-batching.md).
 
 mod check;
+mod cpu_part;
 mod cut_type;
 mod error;
 mod family_file;
+mod family_part;
 mod member;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
 use symphony_onnx_graph::{Cut, End, Model, Part, ValueHash, common_cut};
-use symphony_types::{CutDigest, Signature};
+use symphony_types::{CutDigest, Signature, TensorSpec};
 
-use crate::onnx::OnnxExecutor;
 use crate::onnx_session::OnnxOptions;
 use crate::port::{BatchInputs, MemoryUse, ModelExecutor, Segment};
 use crate::runtime::Runtime;
 use crate::stop::Stop;
 
+pub use cpu_part::{CpuLoader, CpuPart};
 pub use error::{FamilyError, FamilyRunError};
 pub use family_file::{FAMILY_FILE_BYTES_MAX, FamilyFile};
+pub use family_part::{FamilyPart, PartLoader};
 pub use member::{FamilyMember, MemberOptions, SharedTrunk};
 
-/// A family in the process, run on the calling thread: its trunk once, and the suffix of each variant.
+/// A family where its loader puts it: its trunk, which runs once for a batch, and the suffix of each variant.
 #[derive(Debug)]
-pub struct FamilyExecutor {
-    runtime: Runtime,
-    options: OnnxOptions,
+pub struct FamilyExecutor<L: PartLoader = CpuLoader> {
+    loader: L,
     /// What ends a batch of a part or of a whole model, and after how long; none if nothing does.
     limit: Option<(Stop, Duration)>,
     trunk_hash: ValueHash,
-    trunk: OnnxExecutor,
-    suffixes: BTreeMap<u32, OnnxExecutor>,
-    // Reused from batch to batch.
-    between: Vec<Vec<u8>>,
-    gathered: Vec<u8>,
+    trunk: L::Part,
+    suffixes: BTreeMap<u32, L::Part>,
+    /// Of one suffix. Reused from batch to batch.
     answers: Vec<Vec<u8>>,
 }
 
+/// The segments of a batch that are of one variant.
+#[derive(Debug, PartialEq, Eq)]
+struct Group {
+    variant: u32,
+    /// Their places among all.
+    segments: Vec<usize>,
+    /// Their rows in the batch, neighbours as one range.
+    rows: Vec<Range<usize>>,
+}
+
 impl FamilyExecutor {
+    /// Forms a family on the CPU, as [`form_by`](Self::form_by) does. `options.signature` does not count.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn form(runtime: &Runtime, models: &[(&str, Bytes)], options: &OnnxOptions) -> Result<Self, FamilyError> {
+        Self::form_by(CpuLoader::new(runtime, options), models)
+    }
+}
+
+impl<L: PartLoader> FamilyExecutor<L> {
     /// Forms the family of these models, named and as bytes of ONNX files: they become the variants 0, 1, … at the
-    /// deepest trunk that all of them share. `options.signature` does not count: inputs are those of the first model,
-    /// in its order.
+    /// deepest trunk that all of them share. Inputs are those of the first model, in its order.
     ///
     /// # Errors
     /// If they share no trunk, or one of them cannot be taken apart, loaded, or answers otherwise in parts than whole:
     /// then nothing of the family stays.
-    pub fn form(runtime: &Runtime, models: &[(&str, Bytes)], options: &OnnxOptions) -> Result<Self, FamilyError> {
+    pub fn form_by(loader: L, models: &[(&str, Bytes)]) -> Result<Self, FamilyError> {
         let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
         let Some(&(first, _)) = models.first() else { return Err(FamilyError::Empty) };
         let all: Vec<&Model> = graphs.iter().collect();
         let no_trunk = || FamilyError::NoTrunk { first: first.to_owned(), models: models.len() };
         let cuts = common_cut(&all).ok_or_else(no_trunk)?;
-        Self::cut_at(runtime, models, &graphs, &cuts, (options, None))
+        Self::cut_at(loader, models, &graphs, &cuts, None)
     }
 
-    /// As [`form`](Self::form), at the trunk of that digest. Batches that take longer than the limit are aborted, and
-    /// all once it is given up.
+    /// As [`form_by`](Self::form_by), at the trunk of that digest. Batches that take longer than the limit are aborted,
+    /// and all once it is given up.
     fn form_at(
-        runtime: &Runtime,
+        loader: L,
         models: &[(&str, Bytes)],
         trunk: CutDigest,
-        (options, limit): (&OnnxOptions, Option<(Stop, Duration)>),
+        limit: Option<(Stop, Duration)>,
     ) -> Result<Self, FamilyError> {
         let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
         let mut cuts = Vec::with_capacity(graphs.len());
@@ -71,33 +91,29 @@ impl FamilyExecutor {
             let cut = graph.cuts().iter().find(|cut| CutDigest::of(cut.hash.as_bytes()) == trunk);
             cuts.push(cut.ok_or_else(|| FamilyError::OtherTrunk { model: (*name).to_owned() })?);
         }
-        Self::cut_at(runtime, models, &graphs, &cuts, (options, limit))
+        Self::cut_at(loader, models, &graphs, &cuts, limit)
     }
 
     /// Forms the family of models that are cut there, each at its own place.
     fn cut_at(
-        runtime: &Runtime,
+        loader: L,
         models: &[(&str, Bytes)],
         graphs: &[Model],
         cuts: &[&Cut],
-        (options, limit): (&OnnxOptions, Option<(Stop, Duration)>),
+        limit: Option<(Stop, Duration)>,
     ) -> Result<Self, FamilyError> {
         let Some(((&(first, _), model), &cut)) = models.first().zip(graphs.first()).zip(cuts.first()) else {
             return Err(FamilyError::Empty);
         };
-        let options = OnnxOptions { signature: None, ..options.clone() };
         let to = Some(End { value: cut.value.clone(), value_type: None });
         let trunk = part(first, model, &Part { from: None, to })?;
-        let trunk = OnnxExecutor::from_memory(runtime, &format!("trunk of {first}"), &trunk, &options)?;
+        let trunk = loader.load(&format!("trunk of {first}"), &trunk)?;
         let mut family = Self {
-            runtime: runtime.clone(),
-            options,
+            loader,
             trunk: limited(trunk, limit.as_ref()),
             limit,
             trunk_hash: cut.hash,
             suffixes: BTreeMap::new(),
-            between: Vec::new(),
-            gathered: Vec::new(),
             answers: Vec::new(),
         };
         for (variant, ((name, bytes), (model, cut))) in (0..).zip(models.iter().zip(graphs.iter().zip(cuts))) {
@@ -176,59 +192,21 @@ impl FamilyExecutor {
         if let Some(missing) = segments.iter().find(|segment| !self.suffixes.contains_key(&segment.variant)) {
             return Err(FamilyRunError::NotLoaded { variant: missing.variant });
         }
-        self.trunk.run(batch, &mut self.between)?;
-        let mut order: Vec<usize> = (0..segments.len()).collect();
-        order.sort_by_key(|&segment| segments[segment].variant);
-        let firsts = first_rows(segments);
         outputs.resize_with(segments.len(), Vec::new);
-        for group in order.chunk_by(|&a, &b| segments[a].variant == segments[b].variant) {
-            self.run_suffix(segments, &firsts, group, outputs)?;
-        }
-        Ok(())
-    }
-
-    /// Runs the suffix of a group of segments of one variant on their rows of the trunk's output.
-    fn run_suffix(
-        &mut self,
-        segments: &[Segment],
-        firsts: &[usize],
-        group: &[usize],
-        outputs: &mut [Vec<Vec<u8>>],
-    ) -> Result<(), FamilyRunError> {
-        let Some(&first) = group.first() else { return Ok(()) };
-        let variant = segments[first].variant;
-        let suffix = self.suffixes.get_mut(&variant).ok_or(FamilyRunError::NotLoaded { variant })?;
-        let rows_of = |segment: usize| segments[segment].rows as usize;
-        let rows: usize = group.iter().map(|&segment| rows_of(segment)).sum();
-        let row_bytes = self.trunk.signature().outputs.first().map_or(0, |spec| spec.item_bytes());
-        let between = self.between.first().map(Vec::as_slice).unwrap_or_default();
-        let taken =
-            |from: usize, rows: usize| between.get(from * row_bytes..(from + rows) * row_bytes).unwrap_or_default();
-        let are_neighbours = group.windows(2).all(|pair| firsts[pair[0]] + rows_of(pair[0]) == firsts[pair[1]]);
-        let given = if are_neighbours {
-            taken(firsts[first], rows)
-        } else {
-            self.gathered.clear();
-            for &segment in group {
-                self.gathered.extend_from_slice(taken(firsts[segment], rows_of(segment)));
+        let groups = groups(segments);
+        self.trunk.begin_trunk(batch)?;
+        // All of them begin before the first one is waited for: a device does not idle between two.
+        for group in &groups {
+            if let Some(suffix) = self.suffixes.get_mut(&group.variant).filter(|_| !group.rows.is_empty()) {
+                suffix.begin_suffix(&mut self.trunk, &group.rows)?;
             }
-            self.gathered.as_slice()
-        };
-        if rows > 0 {
-            let batch = BatchInputs { items: rows as u32, tensors: &[given], start: None };
-            suffix.run(&batch, &mut self.answers)?;
         }
-        let specs = &suffix.signature().outputs;
-        let mut from = 0;
-        for &segment in group {
-            let until = from + rows_of(segment);
-            outputs[segment].resize_with(specs.len(), Vec::new);
-            for (place, (spec, output)) in specs.iter().zip(&mut outputs[segment]).enumerate() {
-                let bytes = from * spec.item_bytes()..until * spec.item_bytes();
-                output.clear();
-                output.extend_from_slice(self.answers.get(place).and_then(|all| all.get(bytes)).unwrap_or_default());
+        for group in &groups {
+            let Some(suffix) = self.suffixes.get_mut(&group.variant) else { continue };
+            if !group.rows.is_empty() {
+                suffix.end_suffix(&mut self.answers)?;
             }
-            from = until;
+            hand_out(&suffix.signature().outputs, &self.answers, (group, segments), outputs);
         }
         Ok(())
     }
@@ -241,17 +219,15 @@ impl FamilyExecutor {
 
     /// Loads a suffix, and keeps it if it answers with the trunk as the whole model does.
     fn admit(&mut self, variant: u32, name: &str, whole: &[u8], suffix: &[u8]) -> Result<(), FamilyError> {
-        let load = |name: &str, bytes: &[u8]| {
-            let loaded = OnnxExecutor::from_memory(&self.runtime, name, bytes, &self.options);
-            loaded.map(|executor| limited(executor, self.limit.as_ref()))
-        };
+        let load =
+            |name: &str, bytes: &[u8]| self.loader.load(name, bytes).map(|part| limited(part, self.limit.as_ref()));
         let mut suffix = load(&format!("suffix of {name}"), suffix)?;
-        let words = |specs: &[symphony_types::TensorSpec], batch_max: u32| {
+        let words = |specs: &[TensorSpec], batch_max: u32| {
             let tensors: Vec<_> =
                 specs.iter().map(|spec| format!("{} {:?}", spec.data_type, spec.item_shape)).collect();
             format!("{} in batches of at most {batch_max}", tensors.join(", "))
         };
-        let shapes = |specs: &[symphony_types::TensorSpec]| -> Vec<_> {
+        let shapes = |specs: &[TensorSpec]| -> Vec<_> {
             specs.iter().map(|spec| (spec.data_type, spec.item_shape.clone())).collect()
         };
         let (takes, gives) = (&suffix.signature().inputs, &self.trunk.signature().outputs);
@@ -269,22 +245,51 @@ impl FamilyExecutor {
     }
 }
 
-/// The executor with that limit to its batches.
-fn limited(executor: OnnxExecutor, limit: Option<&(Stop, Duration)>) -> OnnxExecutor {
+/// The part with that limit to its batches.
+fn limited<P: FamilyPart>(part: P, limit: Option<&(Stop, Duration)>) -> P {
     match limit {
-        Some((stop, within)) => executor.ended_by(stop.clone(), *within),
-        None => executor,
+        Some((stop, within)) => part.ended_by(stop.clone(), *within),
+        None => part,
     }
 }
 
-/// Where each segment's rows begin in the batch.
-fn first_rows(segments: &[Segment]) -> Vec<usize> {
-    let first = |next: &mut usize, segment: &Segment| {
-        let first = *next;
-        *next += segment.rows as usize;
-        Some(first)
-    };
-    segments.iter().scan(0, first).collect()
+/// The segments by variant, in the order of variants.
+fn groups(segments: &[Segment]) -> Vec<Group> {
+    let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
+    let mut first = 0;
+    for (place, &Segment { variant, rows }) in segments.iter().enumerate() {
+        let until = first + rows as usize;
+        let empty = || Group { variant, segments: Vec::new(), rows: Vec::new() };
+        let group = groups.entry(variant).or_insert_with(empty);
+        group.segments.push(place);
+        match group.rows.last_mut() {
+            Some(before) if before.end == first => before.end = until,
+            _ if rows > 0 => group.rows.push(first..until),
+            _ => {}
+        }
+        first = until;
+    }
+    groups.into_values().collect()
+}
+
+/// Gives each segment of a group its rows of the answers of the suffix, which has these outputs.
+fn hand_out(
+    specs: &[TensorSpec],
+    answers: &[Vec<u8>],
+    (group, segments): (&Group, &[Segment]),
+    outputs: &mut [Vec<Vec<u8>>],
+) {
+    let mut from = 0;
+    for &segment in &group.segments {
+        let until = from + segments[segment].rows as usize;
+        outputs[segment].resize_with(specs.len(), Vec::new);
+        for (place, (spec, output)) in specs.iter().zip(&mut outputs[segment]).enumerate() {
+            let bytes = from * spec.item_bytes()..until * spec.item_bytes();
+            output.clear();
+            output.extend_from_slice(answers.get(place).and_then(|all| all.get(bytes)).unwrap_or_default());
+        }
+        from = until;
+    }
 }
 
 fn read(name: &str, bytes: &Bytes) -> Result<Model, FamilyError> {
@@ -306,6 +311,19 @@ mod tests {
 
     fn head(seed: u64) -> Bytes {
         Architecture::mlp_head(SHAPE, 1, seed).unwrap().bytes().to_vec().into()
+    }
+
+    #[test]
+    fn neighbours_of_a_variant_are_one_range_and_what_has_no_rows_is_none() {
+        let segment = |variant, rows| Segment { variant, rows };
+        let [a, b] = [4, 9];
+        let group = |variant, segments: &[usize], rows: &[(usize, usize)]| {
+            let rows = rows.iter().map(|&(from, until)| from..until).collect();
+            Group { variant, segments: segments.to_vec(), rows }
+        };
+        let all = groups(&[segment(b, 2), segment(a, 1), segment(a, 0), segment(a, 3), segment(b, 1)]);
+        assert_eq!(all, [group(a, &[1, 2, 3], &[(2, 6)]), group(b, &[0, 4], &[(0, 2), (6, 7)])]);
+        assert_eq!(groups(&[segment(a, 0), segment(b, 1)]), [group(a, &[0], &[]), group(b, &[1], &[(0, 1)])]);
     }
 
     #[test]

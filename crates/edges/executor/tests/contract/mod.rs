@@ -4,6 +4,7 @@ use symphony_executor::{EmulatedExecutor, OnnxExecutor, OnnxOptions, default_sig
 use symphony_testkit::needed;
 use symphony_types::LatencyProfile;
 
+pub(crate) mod family_promises;
 mod promises;
 mod skeleton;
 

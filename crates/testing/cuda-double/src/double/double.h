@@ -67,7 +67,7 @@ struct stream {
     bool closing;
 };
 
-/* What the test may change while it runs: a file of numbers that both have mapped or write (`Control`). */
+/* What the test may change or read while it runs: a file of numbers that one has mapped and the other reads and writes (`Control`). */
 struct control {
     /* So many allocations from now, 1 the next, one is refused; 0: none. */
     uint64_t allocation_fails_in;
@@ -77,6 +77,8 @@ struct control {
     uint64_t deaf_stream;
     /* 1: the host does not wait for events. */
     uint64_t impatient_host;
+    /* Bytes that calls so far have asked to be copied: to the device, to the host, and from one place of the device to another. */
+    uint64_t copied_in, copied_out, copied_within;
 };
 
 extern pthread_mutex_t lock;

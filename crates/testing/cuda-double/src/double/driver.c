@@ -263,6 +263,7 @@ EXPORT result cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, 
                 abort();
             memcpy(op.staged, from, bytes);
         }
+        control->copied_in += bytes;
         stream_push(stream, op);
     }
     END();
@@ -275,8 +276,10 @@ EXPORT result cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, struct
     EXPECT(from & DEVICE_BIT, INVALID_VALUE);
     /* Nothing here copies to memory that is not pinned. */
     EXPECT(memory_is_pinned((uint64_t)(uintptr_t)to, bytes), INVALID_VALUE);
-    if (!status && bytes > 0)
+    if (!status && bytes > 0) {
+        control->copied_out += bytes;
         stream_push(stream, (struct op){ .what = COPY, .to = (uint64_t)(uintptr_t)to, .from = from, .bytes = bytes, .takes_ns = copy_ns(bytes) });
+    }
     END();
 }
 
@@ -285,8 +288,10 @@ EXPORT result cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, str
     BEGIN();
     EXPECT(stream_exists(stream), INVALID_HANDLE);
     EXPECT((to & DEVICE_BIT) && (from & DEVICE_BIT), INVALID_VALUE);
-    if (!status && bytes > 0)
+    if (!status && bytes > 0) {
+        control->copied_within += bytes;
         stream_push(stream, (struct op){ .what = COPY, .to = to, .from = from, .bytes = bytes, .takes_ns = 2000 });
+    }
     END();
 }
 
