@@ -422,10 +422,10 @@ impl Injector {
     /// # Errors
     /// If it cannot be taken back: that is chaos' own failure.
     pub(crate) fn end(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
-        self.take_back(strike, cluster).map_err(chaos_failed)
+        self.undo(strike, cluster).map_err(chaos_failed)
     }
 
-    fn take_back(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
+    fn undo(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
         match std::mem::replace(&mut strike.end, End::Nothing) {
             End::Nothing => {}
             End::Start(processes) => {
