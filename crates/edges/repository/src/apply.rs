@@ -142,7 +142,7 @@ pub async fn apply(
     }
 }
 
-/// Has the cluster serve a model otherwise. Returns what the operator should know; empty if there is nothing.
+/// Changes how the cluster serves a model. Returns what the operator should know; empty if there is nothing.
 ///
 /// # Errors
 /// If it does not answer within this time, or refuses.

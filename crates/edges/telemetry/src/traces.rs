@@ -1,8 +1,7 @@
 //! Traces of requests, sent to a collector of the OpenTelemetry protocol over gRPC.
 //!
-//! Spans are made after the fact, of what is known at a request's outcome: nothing is recorded on its way. What takes a
-//! request in asks [`Traces::context`] whether it is traced at all; its spans then go through [`Traces::send`], which
-//! never waits.
+//! Spans are built at a request's outcome, from what is known then. The code that admits a request asks
+//! [`Traces::context`] whether it is traced at all; its spans then go through [`Traces::send`], which never waits.
 
 use std::fmt;
 use std::str::FromStr;

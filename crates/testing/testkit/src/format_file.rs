@@ -56,7 +56,7 @@ impl FormatFile {
         }
     }
 
-    /// Makes the file. One that is there stays as it is; whether it was made.
+    /// Writes the file unless it exists; returns whether it did.
     ///
     /// # Panics
     /// If it cannot be written.

@@ -332,7 +332,7 @@ impl LeadTask {
             }
         };
         let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
-        // Nor is one granted for a plan of several models that its backend has to run one after another.
+        // No GPU is granted for a plan of several models that its backend has to run one after another.
         self.regroup(view, &usages);
         // Models learn of a backend's kinds of GPUs before one of them can be granted.
         let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);

@@ -94,8 +94,8 @@ async fn answer<S: InferenceService>(
     Ok(infer_messages::respond(&model, call.id, answered))
 }
 
-/// Checks a message; on a thread for such work, if it may have tensors in shared memory, which waits for a disk where
-/// it was swapped out.
+/// Checks a message. If tensors may be in shared memory, on a blocking thread: pages that were swapped out are read
+/// from disk.
 async fn check<S: InferenceService>(
     service: &Arc<S>,
     model: &Arc<ModelInfo>,
