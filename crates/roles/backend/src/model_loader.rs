@@ -68,7 +68,7 @@ struct ModelReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Form {
     /// The trunk that it was last to share, whether or not it could; none: it was to be whole.
-    asked: Option<CutDigest>,
+    requested: Option<CutDigest>,
     /// Whether it is being loaded like that, while it is served as it was before.
     is_changing: bool,
 }
@@ -238,8 +238,8 @@ impl ModelLoader {
                 Some(LocalModel::Ended(report)) => {
                     self.send_report(id, model, report);
                     let trunk = self.trunk_of(model);
-                    if report.state.is_ok() && !report.form.is_changing && report.form.asked != trunk {
-                        report.form = Form { asked: trunk, is_changing: true };
+                    if report.state.is_ok() && !report.form.is_changing && report.form.requested != trunk {
+                        report.form = Form { requested: trunk, is_changing: true };
                         let request = LoadRequest { trunk, again: true };
                         tokio::spawn(self.load(id, model.spec.clone(), request, Stop::default(), loaded.clone()));
                     }
@@ -419,7 +419,9 @@ impl ModelLoader {
         let Loaded { model, spec, result, took, turn, request } = loaded;
         if request.again {
             match models.get_mut(&model) {
-                Some(LocalModel::Ended(report)) if report.form == Form { asked: request.trunk, is_changing: true } => {
+                Some(LocalModel::Ended(report))
+                    if report.form == Form { requested: request.trunk, is_changing: true } =>
+                {
                     report.form.is_changing = false;
                     self.loaded_again(model, &spec, result, turn);
                 }
@@ -442,7 +444,7 @@ impl ModelLoader {
                 self.model_states.set_state(model, &spec.name, ModelState::Ready);
                 let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
                 self.show_trunks();
-                let form = Form { asked: request.trunk, is_changing: false };
+                let form = Form { requested: request.trunk, is_changing: false };
                 ModelReport { state: Ok(()), took, reported: None, lacks_memory: false, form }
             }
             Ok((Err(reason), executors)) => {

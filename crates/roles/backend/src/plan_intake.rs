@@ -369,8 +369,8 @@ impl<T: PayloadTransport> PlanIntake<T> {
     /// change the next one is sent when [`DELAY_SENT_EVERY`] has passed, with or without plans.
     fn send_delay(&mut self, connection: Connection, now: Instant) {
         let Some(delay) = self.transport.delay() else { return };
-        if let Some(&(at, told)) = self.sent_delays.get(&connection) {
-            if told == delay {
+        if let Some(&(at, sent)) = self.sent_delays.get(&connection) {
+            if sent == delay {
                 if now.saturating_duration_since(at) < DELAY_CONFIRMED_EVERY {
                     return;
                 }

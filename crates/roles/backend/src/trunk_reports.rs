@@ -90,16 +90,16 @@ impl Findings {
     /// now.
     fn due_reports(&mut self, view: &View) -> Vec<(ModelId, Vec<CutDigest>)> {
         self.models.retain(|id, _| view.models.contains_key(id));
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for (&id, found) in &mut self.models {
             let shown = view.models.get(&id).and_then(|model| model.trunk.as_ref());
             let is_shown = shown.is_some_and(|trunk| trunk.cuts.iter().all(|cut| found.cuts.contains(cut)));
             if !is_shown && found.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
                 found.reported = Some(Instant::now());
-                told.push((id, found.cuts.clone()));
+                reports.push((id, found.cuts.clone()));
             }
         }
-        told
+        reports
     }
 }
 

@@ -129,7 +129,7 @@ mod tests {
         for (name, welcome) in [("b", true), ("c", false)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap().to_string();
-            let (told, views) = watch::channel(Arc::default());
+            let (view_sender, views) = watch::channel(Arc::default());
             let (table, ledger) = (Arc::default(), Arc::default());
             let incoming = Incoming::new(listener, frontend.clone(), Port::new("test", &[Role::Backend], 256));
             let server = DataServer { boot: BOOT, table, ledger, inputs: None, view: views, backend: None };
@@ -143,7 +143,7 @@ mod tests {
             sender.send(hello).unwrap();
             let early = tokio::time::timeout(NAMED_WITHIN / 5, receiver.receive()).await;
             assert!(early.is_err(), "nobody has told the frontend of it: {early:?}");
-            told.send_replace(view(name));
+            view_sender.send_replace(view(name));
             let answer = tokio::time::timeout(SOON, receiver.receive()).await.unwrap();
             let welcomed = answer
                 .is_ok_and(|frame| frame.message == FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None });

@@ -106,7 +106,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
     let seals = Arc::new(AtomicU32::new(0));
     played.spawn(backends(listener, backend, Arc::clone(&seals)));
 
-    let (told, views) = watch::channel(Arc::new(view(&exec_addr, false)));
+    let (view_sender, views) = watch::channel(Arc::new(view(&exec_addr, false)));
     let (_contact, in_contact) = watch::channel(true);
     let (reports, _reported) = mpsc::unbounded_channel();
     let config = LeadConfig {
@@ -127,7 +127,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
     });
     let before = memory_mib();
     let begun = Instant::now();
-    told.send_replace(Arc::new(view(&exec_addr, true)));
+    view_sender.send_replace(Arc::new(view(&exec_addr, true)));
     while seals.load(Ordering::Relaxed) < SUBCLUSTERS {
         assert!(
             begun.elapsed() < Duration::from_secs(60),

@@ -21,10 +21,10 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
         let delay = PayloadDelay { fixed: Nanos::from_micros(micros), per_mib: Nanos::from_micros(900) };
         *scene.frontends.delay.lock().unwrap() = Some(delay);
     };
-    let told = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
+    let payload_delay = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
     take(&scene, 200);
     let (mut leader, _) = scene.sealed().await;
-    assert_eq!(leader.next().await, told(200));
+    assert_eq!(leader.next().await, payload_delay(200));
     scene.own(7, input(1, 1));
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     leader.done().await;
@@ -32,7 +32,7 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
     take(&scene, 300);
     scene.execute(&leader, plan(2, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     assert_eq!(leader.done().await.sequence, 2);
-    assert_eq!(leader.next().await, told(300));
+    assert_eq!(leader.next().await, payload_delay(300));
     // An unchanged delay is not sent again.
     for sequence in 3..=12 {
         scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
@@ -41,7 +41,7 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
     }
     // A new leader is told at once.
     let (mut next, _) = scene.sealed().await;
-    assert_eq!(next.next().await, told(300));
+    assert_eq!(next.next().await, payload_delay(300));
 }
 
 #[tokio::test]

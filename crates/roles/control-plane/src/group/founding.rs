@@ -166,8 +166,8 @@ mod tests {
         let there = View { nodes: [(ME, NodeView::default())].into(), ..View::default() };
         let removed = View { removed_nodes: [ME].into(), ..View::default() };
         let other = View { nodes: [(NodeId::new(1), NodeView::default())].into(), ..View::default() };
-        let said = [there, removed, other].map(|view| member_status(ME, &view));
-        assert_eq!(said, [MemberStatus::Known, MemberStatus::Removed, MemberStatus::New]);
+        let statuses = [there, removed, other].map(|view| member_status(ME, &view));
+        assert_eq!(statuses, [MemberStatus::Known, MemberStatus::Removed, MemberStatus::New]);
     }
 
     #[test]

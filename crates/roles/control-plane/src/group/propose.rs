@@ -163,8 +163,8 @@ impl Proposer {
     /// what it takes for the oldest.
     async fn level(&self) -> Result<Level, AttemptError> {
         let level = self.net.level();
-        if let Some(told) = level.known() {
-            return Ok(told);
+        if let Some(known) = level.known() {
+            return Ok(known);
         }
         match self.group.read_index().await {
             Ok(_) => Ok(level.known_by_whole_log().unwrap_or_else(|| level.newest())),

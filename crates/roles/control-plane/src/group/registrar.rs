@@ -86,7 +86,7 @@ pub(crate) async fn run(
     let (node, boot) = (process.config.node, process.config.boot);
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
-    let told = views.clone();
+    let policy_views = views.clone();
     let keep = async {
         loop {
             if let Err(refusal) = register(&registration, &process, &proposer, &metrics).await {
@@ -111,7 +111,7 @@ pub(crate) async fn run(
             let came = Instant::now();
             let over = tokio::select! {
                 down = views.wait_for(|view| !up(view)) => down.is_err(),
-                never = report_policies(&process, &proposer, told.clone()) => match never {},
+                never = report_policies(&process, &proposer, policy_views.clone()) => match never {},
             };
             if over {
                 return;

@@ -61,7 +61,7 @@ struct Quota {
     /// Fills at the share of this one.
     bucket: TokenBucket,
     /// Asked for since the last report.
-    asked: f64,
+    requested: f64,
     /// Asked for in a second, as of the last report.
     offered: f64,
     /// The mean cost of a request; zero before the first one.
@@ -71,7 +71,7 @@ struct Quota {
 impl Quota {
     fn new(now: Time, whole: f64, frontends: u32) -> Self {
         let bucket = TokenBucket::full(now, whole / f64::from(frontends.max(1)));
-        Self { whole, bucket, asked: 0.0, offered: 0.0, cost: 0.0 }
+        Self { whole, bucket, requested: 0.0, offered: 0.0, cost: 0.0 }
     }
 
     /// Follows a change of the file.
@@ -87,18 +87,18 @@ impl Quota {
     }
 
     fn asks(&mut self, cost: f64) {
-        self.asked += cost;
+        self.requested += cost;
         self.cost += if self.cost > 0.0 { COST_WEIGHT * (cost - self.cost) } else { cost };
     }
 
     /// A request was refused before it was read. What it would have cost is asked for all the same.
     fn asks_unread(&mut self, guess: f64) {
-        self.asked += if self.cost > 0.0 { self.cost } else { guess };
+        self.requested += if self.cost > 0.0 { self.cost } else { guess };
     }
 
     fn demand(&mut self, seconds: f64) -> Demand {
         // What is beyond the whole changes no share, and would be remembered for long after a flood.
-        let newest = (std::mem::take(&mut self.asked) / seconds).min(self.whole);
+        let newest = (std::mem::take(&mut self.requested) / seconds).min(self.whole);
         self.offered += OFFERED_WEIGHT * (newest - self.offered);
         Demand { quota: self.whole, offered: self.offered, held: self.bucket.per_second() }
     }

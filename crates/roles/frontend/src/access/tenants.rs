@@ -199,7 +199,7 @@ impl Tenants {
 
     /// Follows the file while it is polled.
     pub async fn keep_fresh(self: Arc<Self>) {
-        let mut said = None;
+        let mut reported = None;
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
             let tenants = Arc::clone(&self);
@@ -213,10 +213,10 @@ impl Tenants {
                 Err(error) => Some(error),
             };
             // Once, not every second.
-            if let Some(error) = failed.as_ref().filter(|_| failed != said) {
+            if let Some(error) = failed.as_ref().filter(|_| failed != reported) {
                 tracing::warn!(error, "the changed file of tenants cannot be used; what was read before stays");
             }
-            said = failed;
+            reported = failed;
         }
     }
 
@@ -557,9 +557,9 @@ mod tests {
             ("Bearer key-b", [Ok(()), Ok(()), Ok(()), no_right]),
             ("Bearer key-c", [no_right, no_right, Ok(()), Ok(())]),
         ] {
-            let asked = [Page::Metrics, Page::View, Page::Files, Page::Cluster];
-            let told = asked.map(|page| asks_for(page, &[("authorization", key)]));
-            assert_eq!(told, [metrics, view, files, cluster], "{key}");
+            let pages = [Page::Metrics, Page::View, Page::Files, Page::Cluster];
+            let answers = pages.map(|page| asks_for(page, &[("authorization", key)]));
+            assert_eq!(answers, [metrics, view, files, cluster], "{key}");
         }
         // ann:key-b, :key-b, ann:key-d, and no base64.
         assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1i")]), Ok(()));

@@ -115,7 +115,7 @@ impl PipelineCounters {
     }
 
     /// The source was asked for so many items.
-    pub(crate) fn asked(&self, pipeline: &LivePipeline, items: u64) {
+    pub(crate) fn count_items(&self, pipeline: &LivePipeline, items: u64) {
         self.with(pipeline, |counted| counted.counts.items += items);
     }
 

@@ -95,12 +95,12 @@ mod tests {
         let rates = Rates::begin(begun);
         for second in 1..60 {
             (0..50).for_each(|_| rates.arrived("m"));
-            let Some(said) = rates.each(begun + Duration::from_secs(second)) else {
+            let Some(known) = rates.each(begun + Duration::from_secs(second)) else {
                 assert!(second < KNOWN_AFTER.as_secs(), "{second}");
                 continue;
             };
-            assert!(second >= KNOWN_AFTER.as_secs(), "{second}: {said:?}");
-            assert!((said[0].rps / 50.0 - 1.0).abs() < 0.03, "after {second} s: {said:?}");
+            assert!(second >= KNOWN_AFTER.as_secs(), "{second}: {known:?}");
+            assert!((known[0].rps / 50.0 - 1.0).abs() < 0.03, "after {second} s: {known:?}");
         }
     }
 }

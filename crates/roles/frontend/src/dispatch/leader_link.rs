@@ -184,16 +184,16 @@ impl LeaderLink {
             }
         };
         let mut answers: FuturesUnordered<_> = others.into_iter().map(ask).collect();
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         while let Some(one) = answers.next().await {
             // One is enough, and a host that is gone takes long to say nothing.
             let in_contact = matches!(one, ContactAnswer::InContact);
-            said.push(one);
+            received.push(one);
             if in_contact {
                 break;
             }
         }
-        said
+        received
     }
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {

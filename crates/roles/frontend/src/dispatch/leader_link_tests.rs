@@ -232,15 +232,15 @@ async fn who_waits_for_a_leader_that_is_gone_hears_so_once_no_other_replica_has_
     drop(gone);
     let (_sequence, _ending) = scene.accept();
     let answers = async |says: ToFrontend| {
-        let asked = Leader::hears(&other, FIRST).await;
-        asked.sender.send(says).unwrap();
-        asked
+        let link = Leader::hears(&other, FIRST).await;
+        link.sender.send(says).unwrap();
+        link
     };
-    let mut asked = vec![answers(ToFrontend::NotLeader { token: FIRST }).await];
+    let mut links = vec![answers(ToFrontend::NotLeader { token: FIRST }).await];
     // It is asked again although nothing is new.
-    asked.push(answers(ToFrontend::NotLeader { token: FIRST }).await);
+    links.push(answers(ToFrontend::NotLeader { token: FIRST }).await);
     assert!(!scene.suspended.load(Ordering::Acquire), "another leader is named in a moment");
-    asked.push(answers(ToFrontend::Suspended).await);
+    links.push(answers(ToFrontend::Suspended).await);
     soon(async {
         while !scene.suspended.load(Ordering::Acquire) {
             tokio::time::sleep(Duration::from_millis(1)).await;

@@ -125,10 +125,10 @@ impl Selection {
                     let shape = of_items.chain(spec.item_shape.iter().map(|&dim| i64::from(dim))).collect();
                     (shape, Content::Elements(spec.data_type, data))
                 }
-                Some(asked) => {
+                Some(requested) => {
                     let labels = model.transforms.labels.get(&spec.name).map(Vec::as_slice);
-                    let shape = of_items.chain([i64::from(classes_of(spec, asked))]).collect();
-                    (shape, Content::Classes(classify(&data, spec, asked, labels)))
+                    let shape = of_items.chain([i64::from(classes_of(spec, requested))]).collect();
+                    (shape, Content::Classes(classify(&data, spec, requested, labels)))
                 }
             };
             let rows = of_pipeline.get(wanted.index).and_then(|output| output.places.clone());

@@ -519,21 +519,21 @@ mod tests {
         let region = || (SHARED_MEMORY_REGION, Parameter::Text("r".into()));
         let bytes = |bytes: i64| (SHARED_MEMORY_BYTE_SIZE, Parameter::Int(bytes));
         let offset = (SHARED_MEMORY_OFFSET, Parameter::Uint(u64::MAX));
-        let input = |said: &[(&'static str, Parameter)]| {
-            InputParameters::parse("x", said.iter().cloned()).map(|parsed| parsed.placed)
+        let input = |given: &[(&'static str, Parameter)]| {
+            InputParameters::parse("x", given.iter().cloned()).map(|parsed| parsed.placed)
         };
         let placed = |offset: u64| Placement { region: "r".into(), offset, bytes: 8 };
         assert_eq!(input(&[region(), bytes(8)]), Ok(Some(placed(0))));
         assert_eq!(input(&[bytes(8), offset.clone(), region()]), Ok(Some(placed(u64::MAX))));
         assert_eq!(input(&[]), Ok(None));
-        for said in [
+        for given in [
             &[region()][..],
             &[bytes(8)],
             &[offset],
             &[region(), bytes(-1)],
             &[(SHARED_MEMORY_REGION, Parameter::Int(1)), bytes(8)],
         ] {
-            let refused = input(said).unwrap_err().to_string();
+            let refused = input(given).unwrap_err().to_string();
             assert!(refused.starts_with("input `x`: "), "{refused}");
         }
         let both = [region(), bytes(8), (CLASSIFICATION, Parameter::Int(3))];

@@ -219,10 +219,13 @@ mod tests {
             memory.remember(end(sequence), &log);
         }
         assert!(memory.explain(request(1)).is_none() && memory.explain(request(2)).is_some());
-        let told = memory.explain(request(requests)).unwrap();
-        assert_eq!((told.outcome.as_str(), told.reason.as_str(), told.ended_ms), ("dropped", "shed", 3.0));
-        assert_eq!((told.stages.len(), told.more), (STAGES_MAX, 3));
-        let last = told.stages.last().unwrap();
+        let explanation = memory.explain(request(requests)).unwrap();
+        assert_eq!(
+            (explanation.outcome.as_str(), explanation.reason.as_str(), explanation.ended_ms),
+            ("dropped", "shed", 3.0)
+        );
+        assert_eq!((explanation.stages.len(), explanation.more), (STAGES_MAX, 3));
+        let last = explanation.stages.last().unwrap();
         assert_eq!((last.item as usize, last.outcome.as_str(), last.deadline_ms), (STAGES_MAX + 1, "dropped", 2.0));
     }
 }

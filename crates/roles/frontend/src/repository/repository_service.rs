@@ -272,12 +272,12 @@ async fn serve_model(control: &ControlClient, model: &RepositoryModel) -> Result
     for note in &model.notes {
         tracing::info!(model = model.name, "{note}");
     }
-    let told = |next: &Next| {
+    let log_waits = |next: &Next| {
         if let Next::Wait(Some((version, why))) = next {
             tracing::warn!(model = version, "waits: {why}");
         }
     };
-    apply(control, Rollout::to(model), LOAD_WITHIN, told).await
+    apply(control, Rollout::to(model), LOAD_WITHIN, log_waits).await
 }
 
 async fn serve_pipeline(control: &ControlClient, pipeline: &RepositoryPipeline) -> Result<u64, ApplyError> {
@@ -497,10 +497,10 @@ mod tests {
         let kept = names.map(|name| (name.to_owned(), ModelState::KEPT.to_owned()));
         assert_eq!(shown_to(Caller::anonymous()).await, kept);
         assert_eq!(shown_to(showing("another-long-token")).await, kept);
-        let told = shown_to(showing(TOKEN)).await;
-        assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
-        assert!(told[1].1.contains("thief/profile.toml`, line 1: ") && !told[1].1.contains(TOKEN), "{told:?}");
-        assert!(told[2].1.contains("thief2/config.pbtxt"), "{told:?}");
+        let listed = shown_to(showing(TOKEN)).await;
+        assert!(listed[0].1.contains("broken/config.pbtxt cannot be read"), "{listed:?}");
+        assert!(listed[1].1.contains("thief/profile.toml`, line 1: ") && !listed[1].1.contains(TOKEN), "{listed:?}");
+        assert!(listed[2].1.contains("thief2/config.pbtxt"), "{listed:?}");
     }
 
     #[tokio::test]
@@ -528,8 +528,8 @@ mod tests {
             entries.remove(0).state
         };
         assert_eq!(shown_to(Caller::anonymous()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
-        let told = shown_to(showing(TOKEN)).await;
-        assert!(told.reason().contains("cannot be read: No such file or directory"), "{told:?}");
+        let listed = shown_to(showing(TOKEN)).await;
+        assert!(listed.reason().contains("cannot be read: No such file or directory"), "{listed:?}");
     }
 
     #[test]

@@ -275,8 +275,8 @@ impl RequestTable {
         let mut blamed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let told = |pending: &OpenRequest| pending.is_for(subcluster) && pending.announced == token;
-            for (&sequence, pending) in shard.iter_mut().filter(|(_, pending)| told(pending)) {
+            let was_announced = |pending: &OpenRequest| pending.is_for(subcluster) && pending.announced == token;
+            for (&sequence, pending) in shard.iter_mut().filter(|(_, pending)| was_announced(pending)) {
                 pending.panics += 1;
                 if pending.panics >= PANICS_MAX {
                     blamed.push(sequence);

@@ -60,8 +60,8 @@ impl Cluster {
     /// and never will. Leaders hear of those that were announced to them.
     pub(crate) fn withdraw_unread(self: &Arc<Self>, model: ModelId) -> usize {
         let withdrawn = self.table.withdraw_unread(model);
-        for &(sequence, told) in &withdrawn {
-            if let Some(subcluster) = told {
+        for &(sequence, announced_to) in &withdrawn {
+            if let Some(subcluster) = announced_to {
                 self.send_command(subcluster, LeaderCommand::Cancel(sequence, model.get()));
             }
         }

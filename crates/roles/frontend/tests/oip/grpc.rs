@@ -264,8 +264,9 @@ async fn a_stream_answers_in_order_and_survives_errors_in_it() {
         assert!(["double", "refuse-queue_full"].contains(&inner.model_name.as_str()), "errors name it, too");
         assert!(inner.parameters.contains_key("symphony_request_id"), "answers and errors alike");
         assert_eq!(inner.parameters["triton_final_response"], parameter(ParameterChoice::BoolParam(true)));
-        let said = |name: &str| inner.parameters.get(name).and_then(|value| value.parameter_choice.clone());
-        let reason = said("symphony_reason").map(|reason| (reason, said("symphony_retry_after_ms").is_some()));
+        let parameter_of = |name: &str| inner.parameters.get(name).and_then(|value| value.parameter_choice.clone());
+        let reason =
+            parameter_of("symphony_reason").map(|reason| (reason, parameter_of("symphony_retry_after_ms").is_some()));
         seen.push((answer.error_message.is_empty(), inner.raw_output_contents.len(), reason));
     }
     let refused = (ParameterChoice::StringParam("queue_full".into()), true);

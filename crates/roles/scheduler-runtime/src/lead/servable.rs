@@ -29,11 +29,11 @@ pub(crate) fn servable(
     backends: &[BackendHoldings],
 ) -> Vec<ModelId> {
     let nobody_takes_work = !backends.iter().any(|backend| backend.takes_work);
-    let heard = || backends.iter().filter(|backend| backend.takes_work || nobody_takes_work);
-    let mut able: Vec<_> = heard().filter(|backend| served.is_subset(&backend.holds)).collect();
+    let considered = || backends.iter().filter(|backend| backend.takes_work || nobody_takes_work);
+    let mut able: Vec<_> = considered().filter(|backend| served.is_subset(&backend.holds)).collect();
     let mut chosen = Vec::new();
     for model in waiting {
-        let in_use_hold = heard().all(|backend| !backend.in_use || backend.holds.contains(&model));
+        let in_use_hold = considered().all(|backend| !backend.in_use || backend.holds.contains(&model));
         let left: Vec<_> = able.iter().filter(|backend| backend.holds.contains(&model)).copied().collect();
         if in_use_hold && !left.is_empty() {
             chosen.push(model);

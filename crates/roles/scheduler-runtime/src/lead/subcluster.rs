@@ -486,9 +486,9 @@ impl LeadTask {
 /// The fault of a lead's policy, once there is one; never without a policy.
 async fn faulted(fault: &mut Option<watch::Receiver<Option<PolicyFault>>>) -> PolicyFault {
     if let Some(fault) = fault {
-        let told = fault.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
-        if let Some(told) = told {
-            return told;
+        let reported = fault.wait_for(Option::is_some).await.ok().and_then(|reported| reported.clone());
+        if let Some(reported) = reported {
+            return reported;
         }
     }
     std::future::pending().await

@@ -146,9 +146,9 @@ impl BackendLink {
                 Some(dialled) => Ok(dialled),
                 None => {
                     // Delays inside this process do not count as the backend's silence.
-                    let asked = Instant::now();
+                    let started = Instant::now();
                     let turn = self.net.dial_turn().await;
-                    last_seen += asked.elapsed();
+                    last_seen += started.elapsed();
                     turn.spend(connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected)).await
                 }
             };

@@ -114,8 +114,8 @@ impl TapeRecorder {
     }
 
     /// The pool control decided.
-    pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
-        self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
+    pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, signal: Option<PoolSignal>) {
+        self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, signal));
     }
 
     /// A policy for the whole sub-cluster is created.

@@ -326,13 +326,13 @@ mod tests {
 
     /// The frontend's messages until the link ends, or until it has received this many.
     async fn last_words(receiver: &mut LinkReceiver<ToFrontend>, max: usize) -> Vec<ToFrontend> {
-        let mut heard = Vec::new();
-        while heard.len() < max
+        let mut messages = Vec::new();
+        while messages.len() < max
             && let Ok(frame) = tokio::time::timeout(PATIENCE, receiver.receive()).await.expect("a word, or the end")
         {
-            heard.push(frame.message);
+            messages.push(frame.message);
         }
-        heard
+        messages
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

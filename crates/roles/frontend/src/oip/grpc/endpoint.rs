@@ -195,7 +195,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                 let (service, of_stream) = (Arc::clone(&service), Arc::clone(&of_stream));
                 async move {
                     let message = message.map_err(|refused| unread(refused, &*service, &of_stream))?;
-                    let asked = ModelInferResponse {
+                    let empty_response = ModelInferResponse {
                         model_name: message.model_name.clone(),
                         model_version: message.model_version.clone(),
                         id: message.id.clone(),
@@ -225,7 +225,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     // An error ends its request, not the stream; its id says which one.
                     let (error_message, mut response) = match answer {
                         Ok(answer) => (String::new(), answer),
-                        Err(error) => (error.to_string(), infer_messages::no_answer(asked, &error, &receipt)),
+                        Err(error) => (error.to_string(), infer_messages::no_answer(empty_response, &error, &receipt)),
                     };
                     infer_messages::say_final(&mut response);
                     Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })

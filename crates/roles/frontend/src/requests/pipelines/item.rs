@@ -112,7 +112,7 @@ impl Item {
             let of_stage = inputs
                 .iter()
                 .map(|ask| ask.get() as usize)
-                .filter(|&ask| self.asks.get(ask).is_some_and(|asked| asked.stage == wired.from));
+                .filter(|&ask| self.asks.get(ask).is_some_and(|entry| entry.stage == wired.from));
             let rows = of_stage.flat_map(|ask| {
                 let result = self.asks[ask].result.as_ref();
                 let passing = result.and_then(|result| result.passing.get(way)).map_or(&[][..], Vec::as_slice);

@@ -171,8 +171,8 @@ impl PolicyWorker {
     /// When measured values are told next; never while no request comes.
     pub(super) fn next_measured_at(&self) -> Time {
         let changed = self.slots.iter().flatten().any(|model| {
-            let (told, now) = (model.known.rate_per_second, model.rate.per_second());
-            told > 0.0 || now > 0.0
+            let (sent, now) = (model.known.rate_per_second, model.rate.per_second());
+            sent > 0.0 || now > 0.0
         });
         if changed { self.measured_at } else { Time::NEVER }
     }
@@ -188,7 +188,7 @@ impl PolicyWorker {
             model.rate.count(now, 0);
             let (id, rate, reply) = (model.id, model.rate.per_second(), model.reply_with_lateness());
             let (rate_told, reply_told) = (model.known.rate_per_second, model.known.delays.reply);
-            let is_news = |new: f64, told: f64| (new - told).abs() > told * CHANGE_TOLD;
+            let is_news = |new: f64, sent: f64| (new - sent).abs() > sent * CHANGE_TOLD;
             if is_news(rate, rate_told) || is_news(reply.as_secs_f64(), reply_told.as_secs_f64()) {
                 self.change_model(now, id, |known| (known.rate_per_second, known.delays.reply) = (rate, reply));
             }
