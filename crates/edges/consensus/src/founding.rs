@@ -321,9 +321,9 @@ where
     F: Future<Output = Result<PeerState, String>>,
 {
     let question = |&node: &NodeId| ask(node, Question::Quorum).map(move |answer| (node, answer));
-    let mut asked: FuturesUnordered<_> = others.iter().map(question).collect();
+    let mut pending: FuturesUnordered<_> = others.iter().map(question).collect();
     let mut whys = Vec::new();
-    while let Some((node, answer)) = asked.next().await {
+    while let Some((node, answer)) = pending.next().await {
         match answer {
             Ok(peer) => return Ok(peer.newcomer_status),
             Err(why) => whys.push(format!("{node}: {why}")),
@@ -369,13 +369,13 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
     let counts =
         |peer: &PeerState| peer.applied_index >= begins_at && (!peer.is_restored() || all_say(peer.newcomer_status));
     let words = answered(answers).filter(counts).map(|peer| peer.newcomer_status);
-    let said: Vec<_> = words.chain(of_quorum).collect();
+    let statuses: Vec<_> = words.chain(of_quorum).collect();
     let refusals = [
         (MemberStatus::Known, Verdict::Known),
         (MemberStatus::Removed, Verdict::Removed),
         (MemberStatus::Stranger, Verdict::Stranger),
     ];
-    if let Some((_, refusal)) = refusals.into_iter().find(|(status, _)| said.contains(status)) {
+    if let Some((_, refusal)) = refusals.into_iter().find(|(status, _)| statuses.contains(status)) {
         return refusal;
     }
     if restored.len() > 1 {

@@ -92,12 +92,12 @@ fn slow_bench() -> Bench {
 #[track_caller]
 fn on_the_double(double: &Double, story: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let (control, said) = (dir.path().join("control"), dir.path().join("said"));
+    let (control, output) = (dir.path().join("control"), dir.path().join("said"));
     Control::create(&control).unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["in_a_process_of_its_own", "--exact", "--ignored", "--nocapture"]).env(STORY, story);
     command.envs(double.environment(&control));
-    let file = File::create(&said).unwrap();
+    let file = File::create(&output).unwrap();
     let mut child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
     let begin = Instant::now();
     let status = loop {
@@ -110,16 +110,16 @@ fn on_the_double(double: &Double, story: &str) {
             }
         }
     };
-    let said = std::fs::read_to_string(&said).unwrap();
-    assert!(said.contains(TOLD), "{story}: {status}\n{said}");
+    let output = std::fs::read_to_string(&output).unwrap();
+    assert!(output.contains(TOLD), "{story}: {status}\n{output}");
 }
 
 #[test]
 #[ignore = "the other tests start it, with a double of a GPU"]
 fn in_a_process_of_its_own() {
-    let Ok(asked) = env::var(STORY) else { return };
+    let Ok(story) = env::var(STORY) else { return };
     let control = Control::open(Path::new(&env::var_os(CONTROL).unwrap())).unwrap();
-    let (_, tell) = STORIES.iter().find(|(name, _)| *name == asked).unwrap();
+    let (_, tell) = STORIES.iter().find(|(name, _)| *name == story).unwrap();
     tell(&control);
     println!("{TOLD}");
 }

@@ -137,8 +137,8 @@ pub fn load_runtime(explicit: Option<&Path>) -> Result<Runtime, RuntimeError> {
 
     if let Some(runtime) = loaded.as_ref() {
         return match explicit.map(absolute) {
-            Some(asked) if asked != runtime.path => {
-                Err(RuntimeError::AlreadyLoaded { loaded: runtime.path.clone(), asked })
+            Some(requested) if requested != runtime.path => {
+                Err(RuntimeError::AlreadyLoaded { loaded: runtime.path.clone(), asked: requested })
             }
             _ => Ok(runtime.clone()),
         };

@@ -187,8 +187,8 @@ mod tests {
         let (stop, now) = (Stop::default(), Instant::now());
         let hour = Duration::from_secs(3_600);
         let (stuck, _long) = (stop.begin(Some(now), || ()).unwrap(), stop.begin(Some(now + hour), || ()).unwrap());
-        let told: Vec<_> = (1..=2 * STUCK_AFTER_CHECKS).filter(|_| stop.end_overdue(now)).collect();
-        assert_eq!(told, [STUCK_AFTER_CHECKS], "it is told once");
+        let overdue: Vec<_> = (1..=2 * STUCK_AFTER_CHECKS).filter(|_| stop.end_overdue(now)).collect();
+        assert_eq!(overdue, [STUCK_AFTER_CHECKS], "it is told once");
         drop(stuck);
         assert!((0..2 * STUCK_AFTER_CHECKS).all(|_| !stop.end_overdue(now + hour / 2)));
     }

@@ -252,8 +252,8 @@ fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
     let refused = |member: FamilyMember| member.join(&shared).unwrap_err().to_string();
     assert!(refused(load(2, 8)).contains("loaded already"));
     assert!(refused(load(4, 16)).contains("of up to 16, and those of the trunk that is loaded of 8"));
-    let asked = Signature { inputs: guest.signature().inputs.clone(), outputs: vec![] };
-    let otherwise = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(asked)), &|_| ()).unwrap_err();
+    let inputs_only = Signature { inputs: guest.signature().inputs.clone(), outputs: vec![] };
+    let otherwise = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(inputs_only)), &|_| ()).unwrap_err();
     assert!(otherwise.to_string().contains("otherwise than its file has them"), "{otherwise}");
     let before = alone(&mut guest, &all);
     drop(host);

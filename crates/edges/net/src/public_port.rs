@@ -167,7 +167,7 @@ impl PublicConnection {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the caller took nothing of its answer for too long")))
     }
 
-    fn heard(&mut self, bytes: &[u8]) {
+    fn received(&mut self, bytes: &[u8]) {
         match &mut self.watch {
             Watch::Opening(_, progress) => {
                 if progress.add(bytes) {
@@ -191,7 +191,7 @@ impl AsyncRead for PublicConnection {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if polled.is_ready() {
-            self.heard(&buffer.filled()[before..]);
+            self.received(&buffer.filled()[before..]);
         }
         polled
     }

@@ -69,20 +69,20 @@ pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,
     within: Duration,
-    mut told: impl FnMut(&Next) + Send,
+    mut report: impl FnMut(&Next) + Send,
 ) -> Result<u64, ApplyError> {
     // The first read is linearizable: an older view might lack existing models.
     let mut from = control.get(true, AGREE_WITHIN.min(within)).await?.applied_index;
     let mut view = control.watch("model repository");
     let (mut waiting, mut last) = (None, None);
     // A view that was asked for, with the load in it.
-    let mut asked: Option<Arc<View>> = None;
+    let mut fetched: Option<Arc<View>> = None;
     loop {
-        let current = asked.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
+        let current = fetched.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
         let is_old = current.applied_index < from;
         let next = if is_old { Next::Wait(None) } else { rollout.next(&current, Instant::now()) };
         if last.as_ref() != Some(&next) {
-            told(&next);
+            report(&next);
             last = Some(next.clone());
         }
         if !matches!(next, Next::Wait(_)) {
@@ -134,7 +134,7 @@ pub async fn apply(
             }
             Next::WaitFor(time) => {
                 tokio::time::sleep(time).await;
-                asked = Some(Arc::new(control.get(true, within).await?));
+                fetched = Some(Arc::new(control.get(true, within).await?));
             }
             Next::Done => return Ok(current.applied_index),
             Next::Failed(reason) => return Err(ApplyError::Failed { reason, as_of: current.applied_index }),

@@ -298,7 +298,7 @@ mod tests {
         assert!(matches!(at(1831, counts(4, 18_100)), TrialStep::Wait(_)));
         assert_eq!(at(1836, counts(30, 18_160)), TrialStep::Split(before));
         let words = "30 of 160 requests were given up, late or failed within half a minute";
-        assert!(trial.failure().is_some_and(|said| said.contains(words)), "{:?}", trial.failure());
+        assert!(trial.failure().is_some_and(|reason| reason.contains(words)), "{:?}", trial.failure());
     }
 
     #[test]

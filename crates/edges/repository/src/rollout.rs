@@ -311,10 +311,10 @@ impl Rollout {
             Device::Cpu => !is_cpu(&backend.executor) && backend.executor != "emulated",
         });
         unfit.map_or(Ok(()), |backend| {
-            let asked = if self.device == Device::Gpu { "KIND_GPU" } else { "KIND_CPU" };
+            let requested = if self.device == Device::Gpu { "KIND_GPU" } else { "KIND_CPU" };
             let (name, executor) = (&backend.name, &backend.executor);
             Err(format!(
-                "instance_group asks for {asked}, and backend `{name}` of its sub-cluster runs executor {executor}"
+                "instance_group asks for {requested}, and backend `{name}` of its sub-cluster runs executor {executor}"
             ))
         })
     }

@@ -68,7 +68,9 @@ impl<'a> Range<'a> {
     }
 
     fn says(&self, name: &str, value: &str) -> bool {
-        self.parameters.iter().any(|(given, said)| given.eq_ignore_ascii_case(name) && said.eq_ignore_ascii_case(value))
+        self.parameters
+            .iter()
+            .any(|(given, given_value)| given.eq_ignore_ascii_case(name) && given_value.eq_ignore_ascii_case(value))
     }
 
     fn names(&self, format: Exposition) -> bool {

@@ -47,9 +47,9 @@ pub fn hungry_as_asked() -> OnnxModel {
     let input = g.input("input", &[4]);
     let (one, per_mb) = (g.integers(&[1], &[1]), g.integers(&[1], &[COPIES_PER_MB]));
     let largest = g.node("ReduceMax", &[&input], vec![int("keepdims", 0)]);
-    let asked = g.node("Cast", &[&largest], vec![int("to", INT64.into())]);
-    let asked = g.node("Reshape", &[&asked, &one], vec![]);
-    let mb = g.node("Add", &[&asked, &one], vec![]);
+    let megabytes = g.node("Cast", &[&largest], vec![int("to", INT64.into())]);
+    let megabytes = g.node("Reshape", &[&megabytes, &one], vec![]);
+    let mb = g.node("Add", &[&megabytes, &one], vec![]);
     let copies = g.node("Mul", &[&mb, &per_mb], vec![]);
     let shape = g.node("Concat", &[&copies, &one, &one], vec![int("axis", 0)]);
     let copied = g.node("Expand", &[&input, &shape], vec![]);

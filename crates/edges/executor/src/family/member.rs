@@ -80,7 +80,7 @@ impl FamilyFile {
         }
         let outputs = suffix.signature().outputs.clone();
         let signature = Signature { inputs: family.trunk.signature().inputs.clone(), outputs };
-        if options.onnx.signature.as_ref().is_some_and(|asked| *asked != signature) {
+        if options.onnx.signature.as_ref().is_some_and(|expected| *expected != signature) {
             return Err(unfit("it is asked for inputs or outputs otherwise than its file has them".into()));
         }
         // Whatever becomes of this model, others run through the trunk.
@@ -117,9 +117,9 @@ impl FamilyMember {
             return Err(unfit("it does not begin with the trunk that is loaded"));
         }
         if own.trunk.batch_max() > shared.trunk.batch_max() {
-            let (asked, most) = (own.trunk.batch_max(), shared.trunk.batch_max());
+            let (own_max, most) = (own.trunk.batch_max(), shared.trunk.batch_max());
             return Err(unfit(&format!(
-                "its batches are of up to {asked}, and those of the trunk that is loaded of {most}"
+                "its batches are of up to {own_max}, and those of the trunk that is loaded of {most}"
             )));
         }
         if shared.suffixes.contains_key(&self.variant) {

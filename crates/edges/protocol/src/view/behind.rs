@@ -97,8 +97,11 @@ mod tests {
         };
         let named = behind(older);
         let knows = |who: &str| format!("{who} knows level {} ", Level::OLDEST);
-        let said = [knows("scheduler n2"), "backend b (b1) has not told".into(), knows("frontend f (f1)")];
-        assert!(named.len() == 3 && named.iter().zip(&said).all(|(named, said)| named.starts_with(said)), "{named:?}");
+        let expected = [knows("scheduler n2"), "backend b (b1) has not told".into(), knows("frontend f (f1)")];
+        assert!(
+            named.len() == 3 && named.iter().zip(&expected).all(|(named, expected)| named.starts_with(expected)),
+            "{named:?}"
+        );
         assert_eq!(behind(|view| view.nodes.get_mut(&n2).unwrap().up = false).len(), 1, "it comes back one day");
         let gone = |view: &mut View| {
             older(view);

@@ -117,7 +117,7 @@ impl Linked {
             frontends.push(frontend);
             stops.push(stop);
         }
-        let (told, views) = watch::channel(Arc::new(view));
+        let (view_sender, views) = watch::channel(Arc::new(view));
         let config = PayloadsConfig {
             transport: kind,
             required: true,
@@ -132,7 +132,7 @@ impl Linked {
             assert_eq!(transport.read(frontend, BOOT, vec![0]).await, [None]);
         }
         let (frontends, stops) = (frontends.try_into().unwrap(), stops.try_into().unwrap());
-        Self { transport, frontends, stops, way, _view: told, _pki: pki }
+        Self { transport, frontends, stops, way, _view: view_sender, _pki: pki }
     }
 }
 
