@@ -9,7 +9,7 @@ pub enum Unsolved {
     #[error("{0}")]
     Bad(String),
     /// No plan keeps all limits, or none was found.
-    #[error("{}", said(.0))]
+    #[error("{}", list_reasons(.0))]
     Infeasible(Vec<Reason>),
 }
 
@@ -104,7 +104,7 @@ pub(crate) fn list(names: &[String]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-fn said(reasons: &[Reason]) -> String {
+fn list_reasons(reasons: &[Reason]) -> String {
     let each: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     format!("no plan keeps all limits: {}", each.join("; "))
 }

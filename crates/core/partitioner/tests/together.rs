@@ -233,8 +233,8 @@ fn what_is_wrong_with_units_is_found() {
     let good = arrange(&base, &units, &plan, &small()).unwrap();
     let found = |arranged: &Arranged, units: &[Unit], words: &str| {
         let violations = arranged.verify(units, &plan);
-        let said = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
-        assert!(violations.iter().any(said), "{words}: {violations:?}");
+        let is_named = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
+        assert!(violations.iter().any(is_named), "{words}: {violations:?}");
     };
     let mut bad = good.clone();
     bad.places[2] = 0;

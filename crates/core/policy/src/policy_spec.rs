@@ -225,10 +225,10 @@ impl FromStr for PolicySpec {
 /// The canonical text: the name alone if all options are its defaults, otherwise a table.
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = Vec::new();
+        let mut options = Vec::new();
         let mut option = |key: &str, value: f64, default: f64| {
             if value != default {
-                said.push(format!("{key} = {value}"));
+                options.push(format!("{key} = {value}"));
             }
         };
         let name = match self {
@@ -249,6 +249,6 @@ impl fmt::Display for PolicySpec {
                 "shepherd"
             }
         };
-        write(f, name, &said)
+        write(f, name, &options)
     }
 }

@@ -252,10 +252,10 @@ mod tests {
             for (at, held) in held.iter_mut().enumerate() {
                 *held = share(&mut book, at as u32 + 1, 4, 0.0, *held);
             }
-            for (from, offered, heard) in reports {
+            for (from, offered, arrives) in reports {
                 let at = from as usize - 1;
                 let given = share(&mut book, from, 4, offered, held[at]);
-                if heard {
+                if arrives {
                     held[at] = given;
                 }
                 prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");

@@ -47,8 +47,8 @@ fn a_step_up_is_served_after_a_provisioning_and_a_step_down_is_given_back() {
     let before = at(59).serving;
     assert!((8.0..=11.0).contains(&before), "{before} GPUs before the step");
     assert!(bad_rate(&course[60..65]) > 0.1, "nobody can be ready before");
-    let asked: u32 = course[59..65].iter().map(|step| step.add).sum();
-    assert!(f64::from(asked) <= before, "{asked} asked for while {before} serve: something was counted twice");
+    let ordered: u32 = course[59..65].iter().map(|step| step.add).sum();
+    assert!(f64::from(ordered) <= before, "{ordered} asked for while {before} serve: something was counted twice");
     // The step is over after two provisionings: what is lost tells how much is missing, as far as twice what there is.
     assert!(bad_rate(&course[75..240]) < 0.005, "{}", bad_rate(&course[75..240]));
     assert!((15.0..=19.0).contains(&at(230).serving), "{} GPUs for twice the load", at(230).serving);

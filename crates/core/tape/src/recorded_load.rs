@@ -212,25 +212,25 @@ impl Reading<'_> {
         let unknown = |slot| TapeError::UnknownObject { offset, object: slot, kind: "a model of a policy" };
         match input {
             ClusterInput::Model { model: slot, known } => {
-                let told = self.slots.get_mut(&slot).ok_or_else(|| unknown(slot))?;
+                let known_slot = self.slots.get_mut(&slot).ok_or_else(|| unknown(slot))?;
                 let mut known = ClusterModel::clone(&known);
-                known.delays.reply = *told.reply.get_or_insert(known.delays.reply);
-                let (model, name) = (told.model, told.name.clone());
+                known.delays.reply = *known_slot.reply.get_or_insert(known.delays.reply);
+                let (model, name) = (known_slot.model, known_slot.name.clone());
                 self.introduce(offset, model, name, known)?;
             }
             ClusterInput::Arrive { model: slot, request } => {
-                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let model = self.slots.get(&slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(slot))?;
                 let known = self.load.models.get_mut(&model).ok_or_else(|| unknown(slot))?;
                 self.outcomes.arrived(request.id, model, known.requests.len());
                 known.requests.push(recorded(now, &request));
             }
             ClusterInput::Return { model: slot, request } => {
-                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let model = self.slots.get(&slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(slot))?;
                 self.outcomes.returned(model, request.id);
             }
             ClusterInput::Cancel { request, .. } => self.outcomes.cancelled(&mut self.load.models, request.id),
             ClusterInput::Done { gpu, model: slot, start, start_late, latency } => {
-                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let model = self.slots.get(&slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(slot))?;
                 let which = Which::At(gpu, start);
                 self.outcomes.ended(&mut self.load.models, now, (model, &which), (start_late, latency));
             }
@@ -243,7 +243,8 @@ impl Reading<'_> {
         for action in &orders.list {
             match action {
                 ClusterAction::Execute { model: slot, plan } => {
-                    let model = self.slots.get(slot).map(|told| told.model).ok_or_else(|| unknown(*slot))?;
+                    let model =
+                        self.slots.get(slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(*slot))?;
                     self.outcomes.planned(model, plan, &orders.planned, &mut left);
                 }
                 ClusterAction::Drop { request, .. } => self.outcomes.dropped(&mut self.load.models, request.id),

@@ -130,9 +130,9 @@ impl Scene {
     fn account(&mut self) {
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
         let input = PoolInput { account: self.queue.take_account(), gpus_idle, gpus, consolidate: true };
-        let (now, said) = (self.now, self.pressure.step(self.now, input));
-        self.chunk().pool_step(POOL, now, &input, said);
-        if let Some(word) = said {
+        let (now, signal) = (self.now, self.pressure.step(self.now, input));
+        self.chunk().pool_step(POOL, now, &input, signal);
+        if let Some(word) = signal {
             self.model(ModelInput::Pool(word));
         }
     }

@@ -8,7 +8,7 @@ const UNECHOED_MAX: usize = 1024;
 
 /// A very slow connection still delivers: its messages were sent long ago, and the sender may be gone. So each message
 /// carries the number of the last answer that its sender had received. A message that does not confirm an answer from
-/// `patience` ago is no sign of life. Only the receiver's clock is used.
+/// `timeout` ago is no sign of life. Only the receiver's clock is used.
 #[derive(Debug)]
 pub struct RoundTrip {
     timeout: Duration,

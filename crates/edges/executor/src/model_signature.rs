@@ -34,8 +34,8 @@ pub(crate) fn read(inputs: &[Outlet], outputs: &[Outlet]) -> Result<(Signature, 
     Ok((signature, batch.flatten()))
 }
 
-/// Where the model has each tensor of `asked`: the same names and types, shapes of as many elements. Every input that
-/// the model has must be among them.
+/// Where the model has each tensor of `expected`: the same names and types, shapes of as many elements. Every input
+/// that the model has must be among them.
 pub(crate) fn places(kind: &str, expected: &[TensorSpec], has: &[TensorSpec]) -> Result<Vec<usize>, String> {
     if kind == "input"
         && let Some(spec) = has.iter().find(|spec| !expected.iter().any(|expected| expected.name == spec.name))

@@ -28,7 +28,7 @@ impl GpuTime {
     }
 
     /// Waits until a batch of this duration would end before the next plan begins; false if there was no such gap
-    /// within `patience`.
+    /// within `timeout`.
     pub(crate) fn wait_for(&self, takes: Duration, timeout: Duration) -> bool {
         let has_no_room = |plan: &mut Option<Instant>| plan.is_some_and(|start| start < Instant::now() + takes);
         let waited = self.changed.wait_timeout_while(self.plan(), timeout, has_no_room);

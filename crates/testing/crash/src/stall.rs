@@ -117,7 +117,7 @@ impl Stall {
     fn start(&self) -> Result<Group> {
         let addresses = free_addresses()?;
         let list: Vec<String> = addresses.iter().map(|(id, address)| format!("{id}={address}")).collect();
-        let (told, news) = mpsc::channel();
+        let (sender, news) = mpsc::channel();
         let mut processes = BTreeMap::new();
         for id in addresses.keys().copied() {
             let dir = self.work.join(format!("replica-{id}"));
@@ -131,12 +131,12 @@ impl Stall {
             log_to(&mut command, &self.work.join(format!("replica-{id}.log")))?;
             attach(&mut command, &control);
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-            let said = BufReader::new(child.stdout.take().context("a replica has no standard output")?);
-            let told = told.clone();
+            let output = BufReader::new(child.stdout.take().context("a replica has no standard output")?);
+            let sender = sender.clone();
             std::thread::spawn(move || {
-                for line in said.lines().map_while(Result::ok) {
+                for line in output.lines().map_while(Result::ok) {
                     let Ok(news) = serde_json::from_str(&line) else { continue };
-                    if told.send((id, news)).is_err() {
+                    if sender.send((id, news)).is_err() {
                         return;
                     }
                 }

@@ -110,7 +110,7 @@ impl FleetPlanner {
         self.refused.as_deref()
     }
 
-    /// Takes the measurements of a span that ends `now`, with the requests `asked` in it. `merging` says whether the
+    /// Takes the measurements of a span that ends `now`, with the `requests` in it. `merging` says whether the
     /// policy in force has requests share batches, and `problem` poses the problem of answering a mix, its kinds in the
     /// order of the autoscaler's, or says why it cannot.
     ///
@@ -120,12 +120,12 @@ impl FleetPlanner {
         now: Time,
         scaler: &mut Autoscaler,
         window: &Window,
-        asked: &Mix,
+        requests: &Mix,
         merging: Merging,
         problem: impl FnOnce(&Mix) -> Result<FleetProblem, String>,
     ) -> Advice {
         let finding = scaler.observe(now, window);
-        let other_mix = self.measure(window.length, asked);
+        let other_mix = self.measure(window.length, requests);
         let other_batches = self.plan.as_ref().is_some_and(|(.., of)| *of != merging);
         let is_other = other_mix || other_batches;
         if let Some(reason) = self.cause(&finding, is_other) {
@@ -154,8 +154,8 @@ impl FleetPlanner {
     }
 
     /// Adds what has come; whether a full measurement has just shown that the mix is another one, and steady.
-    fn measure(&mut self, length: Nanos, asked: &Mix) -> bool {
-        self.newest.mix.add(asked);
+    fn measure(&mut self, length: Nanos, requests: &Mix) -> bool {
+        self.newest.mix.add(requests);
         self.newest.span += length;
         if self.newest.mix.total() < MIX_REQUESTS {
             return false;

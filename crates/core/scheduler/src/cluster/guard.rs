@@ -88,7 +88,7 @@ impl GuardedPolicy {
                 PolicyFault::TooManyOrders { policy: self.name.clone(), input: kind }
             }
             Err(payload) => {
-                let message = said(&*payload);
+                let message = panic_message(&*payload);
                 PolicyFault::Panicked { policy: self.name.clone(), input: kind, message }
             }
         };
@@ -119,7 +119,7 @@ impl GuardedPolicy {
 }
 
 /// What a panic said.
-fn said(payload: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "nothing that can be shown".to_owned())
 }

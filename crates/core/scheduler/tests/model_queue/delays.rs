@@ -106,11 +106,11 @@ fn a_model_that_has_run_little_plans_for_what_is_usual_where_it_runs() {
     host.arrive(0, 1);
     // Half of ℓ(1) = 6 ms and of ℓ(2) = 7 ms.
     let usual = PoolSignal { overrun: Overrun::from_thousandths(500), ..PoolSignal::NONE };
-    let said = host.step(ms(1), ModelInput::Pool(usual));
+    let actions = host.step(ms(1), ModelInput::Pool(usual));
     assert!(
-        matches!(said[0], ModelAction::Offer { candidate: Some(Candidate { start, latest, .. }), .. }
+        matches!(actions[0], ModelAction::Offer { candidate: Some(Candidate { start, latest, .. }), .. }
             if (start, latest) == (ms(25) - Nanos::from_micros(10_500), ms(16))),
-        "{said:?}"
+        "{actions:?}"
     );
     let takes = Nanos::from_millis(6);
     let done = ModelInput::Done { start_late: Nanos::ZERO, latency: takes, predicted: takes };

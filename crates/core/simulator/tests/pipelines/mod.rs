@@ -84,8 +84,8 @@ fn alone_a_request_takes_the_sum_of_its_longest_path() {
         assert!((found.unwrap() / sum - 1.0).abs() < 0.006, "{found:?}, not {sum} ms");
     }
     // Both branches are asked once per request, and clients ask for nothing but the pipeline.
-    let asked: Vec<_> = result.models.iter().map(|model| model.offered).collect();
-    assert!(asked.iter().all(|&asked| asked.abs_diff(pipeline.offered) <= 1), "{asked:?}");
+    let offered: Vec<_> = result.models.iter().map(|model| model.offered).collect();
+    assert!(offered.iter().all(|&offered| offered.abs_diff(pipeline.offered) <= 1), "{offered:?}");
     assert!((result.offered_rps - 10.0).abs() < 0.2, "{}", result.offered_rps);
 }
 

@@ -15,7 +15,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits until `told` is ready, or until that time if there is one; returns the value, if there is one. The future
+/// Waits until `future` is ready, or until that time if there is one; returns the value, if there is one. The future
 /// must not need a runtime: timers and sockets do, channels do not.
 pub(crate) fn wait_until<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));

@@ -182,9 +182,9 @@ pub(crate) fn say_final(response: &mut ModelInferResponse) {
     response.parameters.insert(parameters::FINAL_RESPONSE.to_owned(), parameter);
 }
 
-/// An answer without tensors, for a request of a stream that ended with an error: what it `asked`, its own id and its
-/// model, says which one it was, the parameters why there is none, when it may be asked again, and what `symphony
-/// explain` knows it as.
+/// An answer without tensors, for a request of a stream that ended with an error. `empty_response` has the request's
+/// own id and its model; the parameters say why there are no tensors, when to ask again, and the id for
+/// `symphony explain`.
 pub(crate) fn no_answer(
     empty_response: ModelInferResponse,
     error: &InferError,
