@@ -63,7 +63,7 @@ impl GrpcTarget {
 impl Target for GrpcTarget {
     async fn send(&self, request: Request) -> Answer {
         let id = request.id;
-        let Some(request) = asked(request) else { return Answer::ended(End::Failed("bad_input".into())) };
+        let Some(request) = client_request(request) else { return Answer::ended(End::Failed("bad_input".into())) };
         match self.client.infer(request).await {
             Ok(answer) => answered(answer),
             Err(client::Error::Misdirected { got, .. }) => {
@@ -79,7 +79,7 @@ impl Target for GrpcTarget {
 
 /// The request in the client's types; none if an input does not have the size of its description, or a picture is
 /// missing.
-fn asked(request: Request) -> Option<client::Request> {
+fn client_request(request: Request) -> Option<client::Request> {
     let mut asks = client::Request::new(&*request.model).id(request.id.to_string()).accept_late();
     if let Some(timeout) = request.timeout {
         asks = asks.within(timeout).exceed_slo();

@@ -33,14 +33,14 @@ pub(crate) fn silent_s(member: &GroupMemberView) -> Option<u64> {
 /// A replica's part in the control group, how far it has applied the log, and what keeps it from following, in words.
 pub(crate) fn log_progress(member: &GroupMemberView) -> String {
     let GroupMemberView { role, applied_index, lag, .. } = member;
-    let told = format!("{}, applied {applied_index}, ", role.label());
+    let prefix = format!("{}, applied {applied_index}, ", role.label());
     let entries = if *lag == 1 { "entry" } else { "entries" };
     match (silent_s(member), member.stuck) {
-        (Some(silent_s), _) => format!("{told}lag {lag}, silent for {silent_s} s"),
+        (Some(silent_s), _) => format!("{prefix}lag {lag}, silent for {silent_s} s"),
         (None, Some(stuck)) => {
-            format!("{told}stuck: behind by {lag} {entries} for {} s", Duration::from(stuck).as_secs())
+            format!("{prefix}stuck: behind by {lag} {entries} for {} s", Duration::from(stuck).as_secs())
         }
-        (None, None) => format!("{told}lag {lag}"),
+        (None, None) => format!("{prefix}lag {lag}"),
     }
 }
 

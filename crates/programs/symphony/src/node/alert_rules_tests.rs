@@ -59,8 +59,8 @@ fn rules_of(text: &str) -> Vec<&str> {
 
 /// The seconds of a line such as `for: 15s`.
 fn seconds(text: &str, key: &str) -> u64 {
-    let said = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
-    said.trim().strip_suffix('s').unwrap().parse().unwrap()
+    let value = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
+    value.trim().strip_suffix('s').unwrap().parse().unwrap()
 }
 
 #[test]
@@ -190,9 +190,9 @@ fn every_alert_is_made_to_fire_and_is_on_the_page() {
 fn judged(promtool: &Path, args: [&str; 3]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../deploy/prometheus");
     let done = Command::new(promtool).args(args).current_dir(folder).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{args:?}: {said}");
-    said
+    let output = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{args:?}: {output}");
+    output
 }
 
 #[test]

@@ -19,8 +19,8 @@ pub(super) fn on_hangup(args: NodeArgs, role: Role, config: NodeConfig, filter: 
         let mut running = config;
         while hangup.recv().await.is_some() {
             service_manager::reloading();
-            let said = reload(&args, role, &mut running, &filter);
-            service_manager::reloaded(&said);
+            let report = reload(&args, role, &mut running, &filter);
+            service_manager::reloaded(&report);
         }
     });
     Ok(())

@@ -7,7 +7,7 @@ use symphony_transport::{ControlClient, FederationClient};
 use symphony_types::Nanos;
 
 use super::get_page::Page;
-use super::operation::asked;
+use super::operation::query_error;
 use super::{federation, pipeline, plan, watch, wide};
 use crate::cli::{Format, GetArgs, What};
 use crate::exit::bad_input;
@@ -74,7 +74,7 @@ async fn ask(args: &GetArgs, source: &Source) -> anyhow::Result<(Page, Page)> {
             })
         }
         Source::Cluster(control, pages) => {
-            let view = control.get(!args.stale, WITHIN).await.map_err(asked)?;
+            let view = control.get(!args.stale, WITHIN).await.map_err(query_error)?;
             let Some(pages) = pages else {
                 return Ok((page(args, &view), page(args, &without_ages(view))));
             };

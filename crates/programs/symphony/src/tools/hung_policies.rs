@@ -256,8 +256,8 @@ mod tests {
             (Hangs::Waiting, "`waiting` has not returned"),
         ];
         for (hangs, words) in cases {
-            let said = found(hangs, ClusterInput::Wake).unwrap();
-            assert!(said.starts_with("policy `mine` hangs: ") && said.contains(words), "{said}");
+            let message = found(hangs, ClusterInput::Wake).unwrap();
+            assert!(message.starts_with("policy `mine` hangs: ") && message.contains(words), "{message}");
         }
     }
 

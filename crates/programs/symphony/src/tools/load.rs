@@ -42,10 +42,10 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let view = control.get(false, WITHIN).await?;
     let plan = plan(args, &view)?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let on_signal = stop.clone();
     tokio::spawn(async move {
         if until_told_to_stop(Vec::new()).await.is_ok() {
-            told.cancel();
+            on_signal.cancel();
         }
     });
     let access = args.public.access(&at_frontend)?;

@@ -68,8 +68,8 @@ async fn ask(
     declaration: &PipelineDeclaration,
     operation: OperationId,
 ) -> anyhow::Result<u64> {
-    let asked = load_pipeline(control, declaration, operation).await;
-    let LoadPipelineReply { epoch, warning } = asked.map_err(|error| not_done(operation, error))?;
+    let result = load_pipeline(control, declaration, operation).await;
+    let LoadPipelineReply { epoch, warning } = result.map_err(|error| not_done(operation, error))?;
     if !warning.is_empty() {
         eprintln!("warning: pipeline {}: {warning}", declaration.name);
     }
