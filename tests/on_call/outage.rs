@@ -85,9 +85,10 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
                 lint.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 let mut lint = lint.spawn().unwrap();
                 lint.stdin.take().unwrap().write_all(cluster.metrics_of(name).unwrap().as_bytes()).unwrap();
-                let said = lint.wait_with_output().unwrap();
-                let words = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-                assert!(said.status.success() && words.is_empty(), "{name}: {words}");
+                let ended = lint.wait_with_output().unwrap();
+                let words =
+                    [ended.stdout, ended.stderr].map(|ended| String::from_utf8_lossy(&ended).into_owned()).concat();
+                assert!(ended.status.success() && words.is_empty(), "{name}: {words}");
             }
         }
 

@@ -39,8 +39,8 @@ fn load(cluster: &TestCluster, name: &str, trunk: u64, head: u64, more: &[&str])
 
 /// The family of each model by `get models`, sorted: none for those that share nothing.
 fn families(cluster: &TestCluster) -> Vec<(String, Option<Vec<String>>)> {
-    let said = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0);
-    let models: Value = serde_json::from_str(&said.out).unwrap();
+    let output = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0);
+    let models: Value = serde_json::from_str(&output.out).unwrap();
     let family = |model: &Value| {
         let names = model["family"]["models"].as_array()?;
         Some(names.iter().map(|name| name.as_str().unwrap().to_owned()).collect())

@@ -357,9 +357,9 @@ impl World {
         // The requests that this leader's own seals reported, checked with the backends by the observer.
         let sealed = lead.links.iter().zip(&self.backends).any(|(link, backend)| {
             let informed = matches!(link, Link::Usable { informed: true, .. });
-            let told = link.connection().and_then(|id| self.connections.iter().find(|c| c.id == id));
+            let linked = link.connection().and_then(|id| self.connections.iter().find(|c| c.id == id));
             let had = backend.recent.contains(&request) || backend.pending.iter().any(|(_, r)| *r == request);
-            informed && had && told.is_some_and(|c| c.granted)
+            informed && had && linked.is_some_and(|c| c.granted)
         });
         if redriven && sealed {
             self.breaks(Broken::RunAgainThoughKnown);

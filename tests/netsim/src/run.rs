@@ -118,7 +118,7 @@ fn simulate(seed: u64, trouble: Duration, simulation: &mut Simulation) -> Result
         judge.last_index(),
         cluster.replicas.borrow().lost(),
         ledger.answered,
-        ledger.asked,
+        ledger.submitted,
         ledger.again,
         served.as_millis(),
     ))

@@ -78,7 +78,7 @@ impl Pipelines {
         report_violation(check.began(&actions));
         self.begun += 1;
         let in_peace = *self.cluster.peace.borrow();
-        self.cluster.ledger.borrow_mut().asked += 1;
+        self.cluster.ledger.borrow_mut().submitted += 1;
         let hosted = Hosted { run, check, began: Instant::now(), in_peace, open: BTreeMap::new() };
         self.runs.insert(self.begun, hosted);
         self.act(self.begun, &actions, table);
