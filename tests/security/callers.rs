@@ -261,8 +261,8 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
 /// Items that the tenant with a quota may ask for in a second, over both frontends.
 const QUOTA: f64 = 40.0;
 
-/// Asks one after the other, each as soon as the one before is answered, for so long; returns when each was let in, and
-/// what else came of the others.
+/// Asks one after the other, each as soon as the one before is answered, for this long; returns when each was let in,
+/// and what else came of the others.
 async fn flood(http: reqwest::Client, base: String, key: &'static str, lasts: Duration) -> (Vec<Instant>, Vec<Answer>) {
     let (began, mut let_in, mut refused) = (Instant::now(), Vec::new(), Vec::new());
     while began.elapsed() < lasts {

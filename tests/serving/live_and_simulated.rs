@@ -12,7 +12,7 @@ use symphony_tests::{alone, phase, symphony};
 const ENDS_WITHIN: Duration = Duration::from_secs(240);
 /// Seconds of load for each rate.
 const SECONDS: &str = "6";
-/// Of the requests well below the simulated goodput, so many are in time: the simulator misses none.
+/// Of the requests well below the simulated goodput, this many are in time: the simulator misses none.
 const IN_TIME_MIN: f64 = 0.9;
 
 /// What the script has to say of a case whose time is stretched `scale` times, under a policy, at shares of its

@@ -13,7 +13,7 @@ pub(super) const SEVEN: &[u8] = include_bytes!("../../deploy/models/digits/seven
 pub(super) const SLO_MS: &str = "30000";
 /// Digits that are asked for.
 const DIGITS: usize = 40;
-/// Of those at least so many are recognised: the model gets 98 of 100 right.
+/// Of those at least this many are recognised: the model gets 98 of 100 right.
 const RIGHT_MIN: usize = 36;
 const NAMES: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 

@@ -27,8 +27,8 @@ enum Command {
         /// The file to write.
         model: PathBuf,
     },
-    /// Reads numbers from standard input; for each, runs so many batches and prints how long each took, in nanoseconds,
-    /// on one line.
+    /// Reads numbers from standard input; for each, runs this many batches and prints how long each took, in
+    /// nanoseconds, on one line.
     Run {
         /// An ONNX file.
         model: PathBuf,

@@ -15,7 +15,7 @@ use super::owners::Owners;
 const THREADS: usize = 2;
 /// Inputs that each owner has, and that are pulled in turn: more than the nearest caches hold.
 const INPUTS: u64 = 16;
-/// Each way is measured so many times in turn.
+/// Each way is measured this many times in turn.
 const ROUNDS: usize = 20;
 /// Pulls of each way before anything counts, at most.
 const WARM_UP_MAX: usize = 200;

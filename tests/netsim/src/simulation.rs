@@ -117,7 +117,7 @@ impl Simulation {
         }
     }
 
-    /// So much time.
+    /// This much time.
     pub(crate) fn pass(&mut self, time: Duration) -> Result<(), String> {
         let end = self.sim.elapsed() + time;
         while self.sim.elapsed() < end {

@@ -27,8 +27,8 @@ const NUMBERS_END: u64 = 1 << 53;
 /// Ids of each kind that a restore leaves out: at least as many as a cluster may have given since the backup.
 pub const IDS_SKIPPED_MIN: u32 = 1 << 20;
 
-/// And at most so many, drawn at random: then a second restore from one backup does not give an id again that the first
-/// one gave, to a model that a backend still holds. There are enough ids for 31 restores at least.
+/// And at most this many, drawn at random: then a second restore from one backup does not give an id again that the
+/// first one gave, to a model that a backend still holds. There are enough ids for 31 restores at least.
 pub const IDS_SKIPPED_MAX: u32 = 1 << 27;
 
 /// A backup: the state, and where it is from. That of a federation's top group is the same with its own state.
@@ -212,7 +212,7 @@ impl Backup {
 }
 
 impl ClusterState {
-    /// Raises the last id of each kind; none if there are not so many.
+    /// Raises the last id of each kind; none if there are not this many.
     fn skip_ids(&mut self, count: u32) -> Option<()> {
         let last = &mut self.last;
         for id in [&mut last.subcluster, &mut last.backend, &mut last.gpu, &mut last.frontend, &mut last.model] {

@@ -176,7 +176,7 @@ pub enum Command {
         /// What it computes up to each cut point, the shallowest first; none if it has to be served whole.
         cuts: Vec<CutDigest>,
     },
-    /// The epoch loop has split the budget of a pipeline otherwise. From level 3 on.
+    /// The epoch loop has split the budget of a pipeline differently. From level 3 on.
     SetSplit {
         /// The pipeline's name, without a version.
         pipeline: String,

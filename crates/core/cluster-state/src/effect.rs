@@ -54,7 +54,7 @@ pub enum Effect {
     ModelChanged { model: ModelId, name: String, how: String },
     /// A model was removed.
     ModelUnloaded { model: ModelId, name: String },
-    /// The requests for a model that name no version are split otherwise.
+    /// The requests for a model that name no version are split differently.
     TrafficSet { model: String, traffic: Traffic },
     /// A backend reported the result of loading.
     ModelReported { model: ModelId, name: String, backend: BackendId, state: HolderState },
@@ -106,7 +106,7 @@ pub enum Effect {
     PipelineLoaded { name: String, version: u64 },
     /// A pipeline was removed.
     PipelineUnloaded { name: String },
-    /// The budget of a pipeline is split otherwise.
+    /// The budget of a pipeline is split differently.
     SplitSet { name: String, budgets_ns: Vec<u64> },
 }
 

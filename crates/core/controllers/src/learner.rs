@@ -109,7 +109,7 @@ struct KnownGpu {
     class: GpuClass,
 }
 
-/// What one lead has learnt. It is kept in memory only: a new leader learns it anew (docs/adr/0019).
+/// What one lead has learnt. It is kept in memory only: a new leader learns it again (docs/adr/0019).
 #[derive(Debug, Default)]
 pub struct Learner {
     settings: LearningSettings,
@@ -394,7 +394,7 @@ mod tests {
             matches!(learnt.as_slice(), [entry] if entry.stretch.changes_nothing() && entry.measured_max == 8),
             "what is in force is told, and of which batches: {learnt:?}"
         );
-        // Loaded anew with any profile, the model starts without measurements.
+        // Loaded again with any profile, the model starts without measurements.
         scene.learner.add_model(MODEL, CLASS, given());
         assert_eq!(scene.learner.learnt().count(), 0);
     }

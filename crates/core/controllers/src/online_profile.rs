@@ -18,7 +18,7 @@ const UNMEASURED_WEIGHT: f64 = 1e-3;
 const QUANTILE: f64 = 0.9;
 /// Two samples above the quantile.
 const SAMPLES_MIN: usize = 20;
-/// A model that is not asked for an hour is measured anew.
+/// A model that is not asked for an hour is measured again.
 const STALE_AFTER: Nanos = Nanos::from_millis(3_600_000);
 /// A share of the latency in force. Every publication changes plans everywhere, and measured lateness covers less.
 const CHANGE_MIN: f64 = 0.05;

@@ -106,7 +106,7 @@ fn a_policy_that_merges_no_requests_needs_another_fleet() {
     // 47.1 requests of one item, each 125 ms of the small kind: 5.88 GPUs.
     let _ = scene.pass(25, &[(1, 40)], 0.0, CONTENT);
     assert_eq!(scene.fleet, [0, 6], "{:?}", scene.planner.plan());
-    // Another policy decides: nothing is measured anew, and what was measured of that one does not count.
+    // Another policy decides: nothing is measured again, and what was measured of that one does not count.
     scene.merging = Merging::Together;
     let changes = scene.pass(5, &[(1, 40)], 0.0, CONTENT);
     assert_eq!(scene.fleet, [0, 3], "{:?}", scene.planner.plan());

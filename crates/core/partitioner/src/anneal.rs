@@ -86,7 +86,7 @@ impl Best {
         Self { excess: settled(state.total_excess()), objective: state.balance().objective, part_of }
     }
 
-    /// This division, summed anew, since incremental sums accumulate rounding errors.
+    /// This division, summed from scratch, since incremental sums accumulate rounding errors.
     pub(crate) fn afresh(&self, start: &State<'_>) -> Self {
         Self::of(&start.with(&self.part_of))
     }

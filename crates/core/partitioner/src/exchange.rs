@@ -274,7 +274,7 @@ mod tests {
     use crate::instance::{Instance, NOWHERE};
     use crate::problem::Problem;
 
-    /// Models of these rates and static memories, in so many parts.
+    /// Models of these rates and static memories, in this many parts.
     fn problem(parts: usize, sizes: &[(u32, u32)]) -> Problem {
         let mut text = format!(
             "[[gpu]]\nkind = \"a100\"\nmemory_mb = 40960\ncount = {parts}\n[[part]]\nname = \"s\"\ncount = {parts}\n"

@@ -6,7 +6,7 @@ use symphony_types::Nanos;
 
 use crate::problems::{MB, alike, model, need, small};
 
-/// A unit of so many GPUs of a kind.
+/// A unit of this many GPUs of a kind.
 fn unit(name: &str, part: usize, kind: usize, gpus: usize) -> Unit {
     let gpu = |at: usize| UnitGpu { name: format!("{name}-{at}"), kind, memory_bytes: 8_000 * MB };
     Unit { part, works: true, gpus: (0..gpus).map(gpu).collect() }

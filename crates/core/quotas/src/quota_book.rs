@@ -74,7 +74,7 @@ impl Parts {
     }
 }
 
-/// After so many reports a frontend is given its share although others have not reported: they may never do.
+/// After this many reports a frontend is given its share although others have not reported: they may never do.
 const PATIENCE: u32 = 5;
 
 /// The last demands of the frontends of a cluster, and what each was given.

@@ -255,7 +255,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The model is served, or otherwise than before.
+    /// The model is served, or served differently than before.
     fn introduce(&mut self, offset: usize, model: ModelId, name: String, known: ClusterModel) -> Result<(), TapeError> {
         match self.load.models.entry(model) {
             Entry::Occupied(mut before) => {

@@ -30,7 +30,7 @@ const RANKER: u32 = 0;
 const POOL: u32 = 1;
 const GPUS: u32 = 2;
 const CHUNK_BYTES: usize = 400;
-/// Names, and one with everything chosen otherwise.
+/// Names, and one with no default kept.
 const POLICIES: [Policy; 6] = [
     Policy::SYMPHONY,
     Policy::AUTO,

@@ -72,7 +72,7 @@ impl Pool {
         }
     }
 
-    /// The frontend that is asked next, which none of `tried` is. While none takes requests it is waited for one, so
+    /// The frontend that is asked next, which none of `tried` is. While none takes requests it is waited for one, this
     /// long.
     pub(crate) async fn pick(&self, tried: &[usize], wait: Duration) -> Result<(usize, Held), Error> {
         if let Some(picked) = self.choose(tried) {

@@ -98,7 +98,7 @@ impl<D: Device> StagedModel<D> {
         Ok(())
     }
 
-    /// Items that are run for a batch of so many.
+    /// Items that are run for a batch of this many.
     fn filled(&self, items: u32) -> u32 {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }

@@ -25,7 +25,7 @@ static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
 /// process with it.
 const NESTING_MAX: usize = 32;
 
-/// Fields of Triton's by which a model would be served otherwise than here, and what to do instead.
+/// Fields of Triton's by which a model would be served differently than here, and what to do instead.
 const NOT_SERVED: [(&str, &str); 1] = [(
     "sequence_batching",
     "every request stands by itself here: let the client send the state along, as an input, and take it from an output",

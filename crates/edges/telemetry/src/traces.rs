@@ -191,7 +191,7 @@ impl Traces {
     }
 
     /// The context of the spans of a request whose client sent `given`: the client decides whether it is traced;
-    /// without a word of it, one in so many is. None if it is not traced.
+    /// without a word of it, one in this many is. None if it is not traced.
     #[must_use]
     pub fn context(&self, given: Option<TraceContext>) -> Option<TraceContext> {
         match given {

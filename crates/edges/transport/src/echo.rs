@@ -17,7 +17,7 @@ pub struct EchoTimes {
     pub ask_again_max: Duration,
     /// An answer that takes longer means that the link is stuck.
     pub stuck_after: Duration,
-    /// A check that comes later than this was itself held up, and waits anew.
+    /// A check that comes later than this was itself held up, and waits again.
     pub late: Duration,
 }
 

@@ -41,7 +41,7 @@ pub enum OutputCheck {
     Right,
     /// It answers this request, but wrongly, as classifiers sometimes do.
     Wrong,
-    /// It has several parts, and so many of them are right.
+    /// It has several parts, and this many of them are right.
     Parts {
         /// Those that are.
         right: u32,

@@ -20,7 +20,7 @@ use crate::{
     Request, RestTarget, Sample, Target, run,
 };
 
-/// Computes checksums. A timeout of so many milliseconds selects another end of the request instead.
+/// Computes checksums. A timeout of this many milliseconds selects another end of the request instead.
 #[derive(Debug)]
 struct Checksums;
 

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::plot::{Axis, Bar, Bars, Draw, Figure, Lines, Panel, Series, Style, escaped};
 
-/// What came of the load under one policy on so many GPUs.
+/// What came of the load under one policy on this many GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedRun {
     /// The policy as it is written.

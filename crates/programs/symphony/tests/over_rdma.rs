@@ -13,7 +13,7 @@ use symphony_tests::{LoadReport, Shape, TestCluster, phase, tell};
 const LOAD: &str = "resnet=10";
 /// Seconds of load in which nothing else happens.
 const QUIET_LOAD_S: u32 = 8;
-/// So often at most, where inputs came late or the machine stood still.
+/// This often at most, where inputs came late or the machine stood still.
 const QUIET_LOADS_MAX: u32 = 3;
 /// Share of a load's requests whose inputs may come too late.
 const LATE_MOST: f64 = 0.1;

@@ -425,7 +425,7 @@ impl ModelLoader {
                     report.form.is_changing = false;
                     self.loaded_again(model, &spec, result, turn);
                 }
-                // It is leaving, or was loaded anew meanwhile.
+                // It is leaving, or was loaded again meanwhile.
                 _ => free_executors(result.unwrap_or_default(), move || drop(turn)),
             }
             return;

@@ -465,7 +465,7 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     drop((executors, unload_guard));
     let IntakeEvent::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
 
-    // Unwanted and wanted again before it has gone: it is loaded anew.
+    // Unwanted and wanted again before it has gone: it is loaded again.
     scene.view.send_replace(view(vec![]));
     let IntakeEvent::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
     scene.view.send_replace(holds(INCOMING));

@@ -1,5 +1,5 @@
 //! Tells the cluster where the models that this backend has loaded can be cut, and takes a cut back if a model that
-//! shares its trunk there answers otherwise in parts than whole (docs/adr/0045-prefix-batching.md).
+//! shares its trunk there answers differently in parts than whole (docs/adr/0045-prefix-batching.md).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

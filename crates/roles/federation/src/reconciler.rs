@@ -323,7 +323,7 @@ impl Reconciler {
         });
     }
 
-    /// Divides all models anew if it is time: by measurements, and under the same rules as an operator's request.
+    /// Redivides all models if it is time: by measurements, and under the same rules as an operator's request.
     async fn rebalance(&mut self) {
         if self.balance_checked_at.is_some_and(|at| at.elapsed() < BALANCE_CHECK_EVERY) {
             return;

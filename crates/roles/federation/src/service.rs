@@ -152,12 +152,12 @@ enum Begun {
 /// Whether an operation, by its text, is what was requested under the same id before.
 type Same = fn(before: &str, requested: &str) -> bool;
 
-/// Same model and cluster; the sub-cluster is chosen anew with each attempt.
+/// Same model and cluster; the sub-cluster is chosen again with each attempt.
 fn same_move(before: &str, requested: &str) -> bool {
     before == requested
 }
 
-/// The moves are found anew with each attempt.
+/// The moves are found again with each attempt.
 fn any_moves(before: &str, _: &str) -> bool {
     before.starts_with("move ")
 }

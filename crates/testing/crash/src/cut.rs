@@ -14,11 +14,11 @@ pub(crate) enum Kept {
     Nothing,
     /// All: the process was only killed.
     Everything,
-    /// The first so many of each file and directory.
+    /// The first this many of each file and directory.
     Prefix,
     /// Each write or not.
     Subset,
-    /// Of each write some blocks of so many bytes: sectors or pages.
+    /// Of each write some blocks of this many bytes: sectors or pages.
     Torn(usize),
 }
 

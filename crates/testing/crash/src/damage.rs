@@ -40,7 +40,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Damages so often.
+    /// Damages this often.
     ///
     /// # Errors
     /// The suite itself fails.

@@ -28,7 +28,7 @@ const OPERATIONS_AFTERWARDS: u64 = 20;
 const SIGABRT: i32 = 6;
 /// How a Rust program ends whose main thread panicked.
 const PANIC_CODE: i32 = 101;
-/// A process that waits for something else than its end for so long is stuck.
+/// A process that waits for something else than its end for this long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 /// What to do.
@@ -109,7 +109,7 @@ impl Kind {
 }
 
 impl Faults {
-    /// Runs so many faults.
+    /// Runs this many faults.
     ///
     /// # Errors
     /// The suite itself fails.

@@ -18,7 +18,7 @@ use crate::replica::{News, now_ns};
 use crate::report::{Lost, Report};
 
 const REPLICAS: u64 = 3;
-/// Without a new leader for so long there will be none.
+/// Without a new leader for this long there will be none.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Commits before each stall, so that a gap is told from a start.
 const WARM_UP: Duration = Duration::from_millis(700);
@@ -61,7 +61,7 @@ struct Group {
 }
 
 impl Stall {
-    /// Lets the disk of the leader hang, so often.
+    /// Lets the disk of the leader hang, this often.
     ///
     /// # Errors
     /// The suite itself fails, or the group never gets a leader.
@@ -158,7 +158,7 @@ impl Group {
         }
     }
 
-    /// Listens for so long.
+    /// Listens for this long.
     fn listen(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {

@@ -65,7 +65,7 @@ fn a_cut_that_a_backend_takes_back_is_none_and_the_family_goes_on_without_the_mo
         scene.done(&cuts(model, 1, 1, &[5, 6]));
     }
     assert_eq!(shared(&scene), [6, 6, 6, 0]);
-    // It answers otherwise when it is cut there.
+    // It answers differently when it is cut there.
     let effects: Vec<_> = scene.done(&cuts(2, 1, 1, &[5])).iter().map(ToString::to_string).collect();
     assert!(effects.contains(&"model m2 shares the trunk 00000000 no more".to_owned()), "{effects:?}");
     assert_eq!(shared(&scene), [6, 0, 6, 0]);

@@ -78,7 +78,7 @@ impl Measurement {
 
 /// Decides which kinds a sub-cluster should have, where its [`Autoscaler`] decides how much capacity.
 ///
-/// A fleet is chosen anew when the autoscaler asks for more or less, which it does after its windows and pauses, and
+/// A fleet is chosen again when the autoscaler asks for more or less, which it does after its windows and pauses, and
 /// when the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything
 /// that it lacks is ordered at once, and everything that it does not need goes once that serves.
 #[derive(Clone, Debug, Default)]
@@ -168,7 +168,7 @@ impl FleetPlanner {
         steady && other
     }
 
-    /// Why to choose anew, if at all.
+    /// Why to choose again, if at all.
     fn cause(&self, finding: &Advice, is_other: bool) -> Option<Reason> {
         if is_other {
             return Some(Reason::Fleet);
@@ -181,7 +181,7 @@ impl FleetPlanner {
     }
 }
 
-/// What the autoscaler asks for: so many times the capacity of these GPUs.
+/// What the autoscaler asks for: this many times the capacity of these GPUs.
 struct Wanted {
     of: Vec<u32>,
     factor: f64,
@@ -255,7 +255,7 @@ fn choose(
     Ok(FleetPlan { counts, prices, budget_per_hour, price_per_hour, bound_rps, needed_rps, rate_rps, reason })
 }
 
-/// A problem whose GPUs come in blocks of so many.
+/// A problem whose GPUs come in blocks of this many.
 struct Blocks {
     problem: FleetProblem,
     gpus: u32,

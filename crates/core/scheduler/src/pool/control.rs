@@ -72,8 +72,8 @@ pub struct PoolControl {
 }
 
 impl PoolControl {
-    /// One decision. Returns the signal for all models whenever it was computed anew, unless both it and its
-    /// predecessor are neutral.
+    /// One decision. Returns the signal for all models whenever it was recomputed, unless both it and its predecessor
+    /// are neutral.
     pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
         let tick = now.as_nanos() / POOL_TICK.get();
         self.first.get_or_insert(tick);
@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(pressure, Pressure::NONE);
     }
 
-    /// Demand that keeps so many GPUs of the first class busy for a tick, twice as many if batches start at once.
+    /// Demand that keeps this many GPUs of the first class busy for a tick, twice as many if batches start at once.
     fn asks(gpus: f64) -> Account {
         let mut demand = Demand::default();
         for (level, busy_time) in demand.0[0].iter_mut().enumerate() {

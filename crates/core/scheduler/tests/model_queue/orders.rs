@@ -141,7 +141,7 @@ fn clippers_batches_grow_by_one_and_step_back_when_the_oldest_request_cannot_wai
     assert_eq!(plan.batch, 4, "a tenth less than five, in whole items");
 }
 
-/// Slower inputs than at first: a plan is sent so much earlier, and says by whose word.
+/// Slower inputs than at first: a plan is sent this much earlier, and says by whose word.
 
 #[test]
 fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {

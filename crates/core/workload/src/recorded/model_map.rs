@@ -1,4 +1,4 @@
-//! Which model stands for what a trace calls otherwise.
+//! Which model stands for what a trace calls by another name.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

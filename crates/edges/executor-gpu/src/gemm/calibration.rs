@@ -331,7 +331,7 @@ mod tests {
             let mut gpu = FakeGpu { cost, noise, heat, dice, ..FakeGpu::h100() };
             let profile = LatencyProfile::from_line(alpha, beta, batch_max).unwrap();
             if let Ok(chains) = gpu.calibrate(&profile) {
-                // Noise hides in what was measured, and shows again when it is measured anew.
+                // Noise hides in what was measured, and shows when it is measured again.
                 within(&mut gpu, &profile, &chains, TOLERANCE + 2.5 * noise as f64 / 1000.0);
             }
             prop_assert!(gpu.trials <= 10 + batch_max * (3 + CORRECTIONS_MAX));

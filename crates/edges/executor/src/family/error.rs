@@ -74,7 +74,7 @@ pub enum FamilyError {
         /// What the runtime says.
         problem: ExecuteError,
     },
-    /// In parts it answers otherwise than whole.
+    /// In parts it answers differently than whole.
     #[error("output `{output}` of model `{model}`, row {row} of {rows}, is {whole} whole and {parts} in parts")]
     Differs {
         /// Name of the model.

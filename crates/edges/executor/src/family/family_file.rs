@@ -57,7 +57,7 @@ impl FamilyFile {
     /// and other inputs may make it loop for ever.
     ///
     /// # Errors
-    /// If it cannot be cut there, cannot be loaded, does not end, or answers otherwise in parts than whole.
+    /// If it cannot be cut there, cannot be loaded, does not end, or answers differently in parts than whole.
     pub fn check(
         &self,
         runtime: &Runtime,

@@ -67,7 +67,7 @@ impl CompletionQueue {
         // SAFETY: V1.
         let poll = unsafe { self.device.context.as_ref() }.ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
         let mut found = [ffi::ibv_wc::default(); COMPLETIONS_AT_ONCE];
-        // SAFETY: V1; so many places are there.
+        // SAFETY: V1; this many places are there.
         let count = unsafe { poll(self.queue.as_ptr(), COMPLETIONS_AT_ONCE as i32, found.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("completions cannot be read"))?;
         into.extend(found[..count.min(COMPLETIONS_AT_ONCE)].iter().map(|found| Completion {

@@ -266,7 +266,7 @@ async fn a_flood_waits_for_who_does_not_read_and_nothing_of_it_is_lost() {
     assert_eq!(full, SendError::Full);
     println!("{sent} frames fill the link of who does not read");
     assert!(sent < 2 * LINK_FRAMES_MAX as u64, "{sent} frames are somewhere");
-    // For so long the other end is asked whether it is there, and is not taken for gone.
+    // For this long the other end is asked whether it is there, and is not taken for gone.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!sender.is_closed());
     other.goes_on();

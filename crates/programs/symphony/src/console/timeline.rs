@@ -32,7 +32,7 @@ pub(super) fn models_by_leader(view: &View) -> BTreeMap<String, Vec<ModelId>> {
     by_leader
 }
 
-/// The batches to ask for of each of so many models.
+/// The batches to ask for of each of this many models.
 pub(super) fn batches_of_each(models: usize) -> u32 {
     (BATCHES_MAX / models.max(1)).min(512) as u32
 }

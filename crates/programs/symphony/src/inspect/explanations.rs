@@ -16,7 +16,7 @@ use symphony_types::RequestId;
 pub(crate) type Silent = Vec<(String, String)>;
 
 /// Asks every replica, since each records what it decided as a leader. Returns the answers and the replicas that were
-/// silent for so long.
+/// silent for this long.
 pub(crate) async fn ask_all(
     net: &Net,
     view: &View,

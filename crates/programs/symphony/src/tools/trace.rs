@@ -10,7 +10,7 @@ use super::arrivals_file::{self, seconds};
 use crate::cli::{SpreadName, TraceCommand, TraceConvertArgs, TraceFormat};
 use crate::exit::bad_input;
 
-/// How long a job of a Blox log asks for its rate if nothing else is said: Nexus schedules anew every 30 to 60 s (its
+/// How long a job of a Blox log asks for its rate if nothing else is said: Nexus schedules again every 30 to 60 s (its
 /// section 5).
 const JOB_S: f64 = 30.0;
 

@@ -42,7 +42,7 @@ impl FleetSettings {
         kinds.filter(by_all).map(String::as_str).collect()
     }
 
-    /// The problem of answering the mix with GPUs of these kinds, at most so many of each.
+    /// The problem of answering the mix with GPUs of these kinds, at most this many of each.
     pub(crate) fn pose(
         &self,
         state: &ClusterState,

@@ -18,7 +18,7 @@ const UNREAD_ITEMS: f64 = 1.0;
 const UNREAD_GPU_PART: f64 = 1e-3;
 /// The longest wait that a client is told: shares change within seconds.
 const WAIT_MAX: Nanos = Nanos::from_millis(60_000);
-/// The wait where there is no share at all: it follows the demand within so long.
+/// The wait where there is no share at all: it follows the demand within this long.
 const WAIT_WITHOUT_SHARE: Nanos = Nanos::from_millis(4000);
 /// Weight of the newest second in what is asked for: shares shall follow loads, and not every burst.
 const OFFERED_WEIGHT: f64 = 0.5;

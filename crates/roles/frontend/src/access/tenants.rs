@@ -70,7 +70,7 @@ pub struct Tenants {
     path: PathBuf,
     in_flight_max: usize,
     began: Instant,
-    /// Frontends of the cluster, as far as known: a new quota is divided among so many.
+    /// Frontends of the cluster, as far as known: a new quota is divided among this many.
     frontends: AtomicU32,
     /// Whether quotas have been divided by that.
     begun: AtomicBool,
@@ -314,7 +314,7 @@ impl Tenants {
         }
     }
 
-    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give. Of
+    /// The cluster has this many frontends. Until it is told more, this one gives an equal part of what it may give. Of
     /// several clusters the first one counts: a share may have been told by then.
     pub(crate) fn begin_with(&self, frontends: u32) {
         if self.begun.swap(true, Ordering::Relaxed) {

@@ -52,7 +52,7 @@ impl TrafficSplitter {
         chosen.map(|(version, _)| **version)
     }
 
-    /// Whether the next request is one of so many in a hundred of which there are copies.
+    /// Whether the next request is one of this many in a hundred of which there are copies.
     pub(crate) fn is_copied(&self, model: &str, percent: u32) -> bool {
         below(100, OF_COPIES, self.turn(model, |turns| &mut turns.copies)) < u64::from(percent)
     }

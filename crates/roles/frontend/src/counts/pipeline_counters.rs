@@ -114,12 +114,12 @@ impl PipelineCounters {
         then(counted);
     }
 
-    /// The source was asked for so many items.
+    /// The source was asked for this many items.
     pub(crate) fn count_items(&self, pipeline: &LivePipeline, items: u64) {
         self.with(pipeline, |counted| counted.counts.items += items);
     }
 
-    /// A result led to so many stage requests along an edge.
+    /// A result led to this many stage requests along an edge.
     pub(crate) fn led_on(&self, pipeline: &LivePipeline, edge: usize, rows: u64) {
         let wired = &pipeline.wiring.edges[edge];
         let labels = EdgeLabels {

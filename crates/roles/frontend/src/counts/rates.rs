@@ -9,7 +9,7 @@ use symphony_protocol::control::ModelRate;
 /// Rates are averages that forget within this time: long enough for Poisson noise of slow models, short enough for a
 /// plan.
 const OVER: Duration = Duration::from_secs(30);
-/// Before so long a frontend says nothing: what its clients ask for is not known, and half of them have not come back
+/// Before this long a frontend says nothing: what its clients ask for is not known, and half of them have not come back
 /// after a restart. The federation notices after as long that its former boot is silent.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Models that are counted: as many as a federation may have.

@@ -382,7 +382,7 @@ impl InputParameters {
 pub(crate) struct OutputParameters {
     /// Whether it shall come as binary data.
     pub(crate) binary: Option<bool>,
-    /// So many of its likeliest classes shall come instead of its elements.
+    /// This many of its likeliest classes shall come instead of its elements.
     pub(crate) classes: Option<u32>,
     /// Where it shall be written, if to shared memory.
     pub(crate) placed: Option<Placement>,

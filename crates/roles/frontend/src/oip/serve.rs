@@ -1,4 +1,4 @@
-//! Accepts connections for the two servers, so many at once, until told to stop.
+//! Accepts connections for the two servers, this many at once, until told to stop.
 
 use std::future::Future;
 use std::net::SocketAddr;

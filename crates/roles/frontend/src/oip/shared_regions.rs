@@ -284,7 +284,7 @@ impl SharedTensor {
         &self.region.name
     }
 
-    /// Appends its bytes, which must be so many.
+    /// Appends its bytes, which must be this many.
     pub(crate) fn read(&self, expected: usize, out: &mut Vec<u8>) -> Result<(), String> {
         if self.bytes != expected as u64 {
             let got = self.bytes;
@@ -299,7 +299,7 @@ impl SharedTensor {
         read.map_err(|error| format!("region `{}` cannot be read: {error}", shorten(&self.region.name)))
     }
 
-    /// Its beginning, of so many bytes.
+    /// Its beginning, of this many bytes.
     pub(crate) fn beginning(&self, bytes: u64) -> Self {
         Self { bytes, ..self.clone() }
     }

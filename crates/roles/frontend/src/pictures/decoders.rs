@@ -1,4 +1,4 @@
-//! Pictures become inputs on threads for such work, so many at once, while their requests are queued.
+//! Pictures become inputs on threads for such work, this many at once, while their requests are queued.
 //!
 //! ```text
 //! request ─ begin: room, memory? ─▶ wait for a thread, each ─▶ decode … ─▶ Progress::Made: the whole payload
@@ -133,7 +133,7 @@ impl Decoders {
         }
     }
 
-    /// Memory for tensors of so many bytes, until nothing holds it any more.
+    /// Memory for tensors of this many bytes, until nothing holds it any more.
     ///
     /// # Errors
     /// If others have as much as there may be.

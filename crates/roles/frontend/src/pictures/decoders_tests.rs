@@ -5,7 +5,7 @@ use crate::pictures::test_pictures::{cut_off, model, picture, pictures};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Decoders of so many threads and so much room, and enough memory.
+/// Decoders of this many threads and this much room, and enough memory.
 fn decoders(threads: u32, waiting_max: u32) -> (Decoders, Registry) {
     let registry = Registry::new("frontend");
     let config = ImagesConfig { threads, waiting_max, pixels_max: 1 << 20, decoded_mb_max: 1 };

@@ -24,7 +24,7 @@ use crate::repository::repository_listing::Listing;
 
 /// Loads and unloads under way at a time.
 const ROLLOUTS_MAX: usize = 16;
-/// The folder is read at most so often, however many clients ask for the index.
+/// The folder is read at most this often, however many clients ask for the index.
 const LISTED_EVERY: Duration = Duration::from_secs(1);
 /// How long the folder, or one model in it, may take to be read before its caller is told so: a few files, on a mount
 /// that may be slow.

@@ -77,8 +77,8 @@ pub(crate) enum Payload {
 /// Reads of one input that wait for it: a plan reads it once, and few plans are made for one request.
 const WAITING_MAX: usize = 16;
 
-/// A request that was with so many leads which panicked is announced to no further one. The first may have panicked for
-/// any reason; if the second one does too, it may well be the request.
+/// A request that was with this many leads which panicked is announced to no further one. The first may have panicked
+/// for any reason; if the second one does too, it may well be the request.
 const PANICS_MAX: u32 = 2;
 
 /// What a leader is told of a request.

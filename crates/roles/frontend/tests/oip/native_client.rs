@@ -26,7 +26,7 @@ async fn connected(builder: ClientBuilder) -> Client {
     client
 }
 
-/// Waits until the client holds so many frontends to be ready.
+/// Waits until the client holds this many frontends to be ready.
 async fn ready_are(client: &Client, count: usize) {
     let look = async {
         while client.frontends().iter().filter(|frontend| frontend.availability == Availability::Ready).count() != count

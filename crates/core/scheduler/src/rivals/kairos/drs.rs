@@ -59,8 +59,8 @@ impl Drs {
         self.changed();
     }
 
-    /// Models or GPUs are others: what each class is worth is, too, and a threshold whose range changes is
-    /// sought anew.
+    /// Models or GPUs are others: what each class is worth is, too, and a threshold whose range changes is searched for
+    /// again.
     fn changed(&mut self) {
         self.first_come.weigh();
         let FirstCome { cluster, values, .. } = &self.first_come;

@@ -17,7 +17,7 @@ pub(super) const MODELS: usize = 24;
 pub(super) const PEAK_SHARE: f64 = 0.86;
 /// From an order to a GPU that serves, in seconds.
 pub(super) const PROVISION_S: f64 = 10.0;
-/// GPUs are released by the largest need of so many seconds, and not within that time after others were ordered: on a
+/// GPUs are released by the largest need of this many seconds, and not within that time after others were ordered: on a
 /// day that is 17 times as short as a real one the default, a minute, is 3.5 s.
 pub(super) const DOWN_S: f64 = 5.0;
 

@@ -240,7 +240,7 @@ async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &ApplyPlan, w
     Ok(())
 }
 
-/// Splits a model's requests; a roll-out may have split them otherwise meanwhile.
+/// Splits a model's requests; a roll-out may have split them differently meanwhile.
 async fn split(control: &ControlClient, name: &str, traffic: &Traffic) -> anyhow::Result<()> {
     let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     if view.traffic.get(name).cloned().unwrap_or_default() != *traffic {

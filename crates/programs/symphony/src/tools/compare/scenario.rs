@@ -80,7 +80,7 @@ impl RecordedScenario {
         Ok(self.recorded_gpus.clone())
     }
 
-    /// So many GPUs, in the proportions of the tapes.
+    /// This many GPUs, in the proportions of the tapes.
     pub(super) fn gpus(&self, gpus: u32) -> anyhow::Result<Gpus> {
         let gpus = match (self.recorded_gpus.as_slice(), self.classes.first()) {
             ([], None) => return Err(bad_input("no kind of GPUs has a profile of every model on these tapes")),

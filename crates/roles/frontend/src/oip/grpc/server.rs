@@ -30,7 +30,7 @@ use crate::oip::{
     ANY_RIGHT, Caller, InferError, InferenceService, Limits, RefusedCall, RequestContext, Shown, shorten,
 };
 
-/// The inference service, for messages of so many bytes.
+/// The inference service, for messages of this many bytes.
 type Inference<S> = Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>;
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.

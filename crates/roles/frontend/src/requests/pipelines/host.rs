@@ -260,7 +260,7 @@ impl<'a> Host<'a> {
         None
     }
 
-    /// Asks a stage for so many rows.
+    /// Asks a stage for this many rows.
     fn ask(&mut self, item: usize, ask: Ask) {
         let pipeline = Arc::clone(&self.pipeline);
         let declared = &pipeline.declaration.stages[ask.stage];

@@ -168,7 +168,7 @@ impl Item {
     /// The input of the nth stage request, as the model takes it. A tensor alone is not copied.
     ///
     /// # Errors
-    /// If the model does not take what is connected to it, as it was loaded anew.
+    /// If the model does not take what is connected to it, as it was loaded again.
     pub(super) fn assemble(
         &self,
         pipeline: &LivePipeline,
@@ -188,7 +188,7 @@ impl Item {
                 Source::Client(input) => client.0.tensor(*input, client.1),
                 Source::Stage { stage: from, output } => self.tensor(pipeline, (feeds, nth), *from, output),
             });
-            // A model that was loaded anew may take something else.
+            // A model that was loaded again may take something else.
             let part = part.filter(|part| part.len() == spec.item_bytes());
             let part = part.ok_or(InferError::Failed(FailReason::ModelNotReady))?;
             bytes += part.len();

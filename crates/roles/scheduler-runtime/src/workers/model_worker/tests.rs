@@ -225,7 +225,7 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
 }
 
-/// A lead that serves a model otherwise than before, while a queue as long as it may be waits for it.
+/// A lead that serves a model differently than before, while a queue as long as it may be waits for it.
 #[test]
 fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_same() {
     let ((full, chunks), (_, empty)) = (bounded(CHUNKS_WAITING_MAX), bounded(1));

@@ -39,13 +39,13 @@ pub(super) struct ModelSlot {
 }
 
 impl ModelSlot {
-    /// So many requests more are the policy's.
+    /// This many requests more are the policy's.
     pub(super) fn came(&mut self, requests: u64) {
         self.waiting += requests;
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
     }
 
-    /// So many requests are the policy's no longer.
+    /// This many requests are the policy's no longer.
     pub(super) fn left(&mut self, requests: u64) {
         self.waiting = self.waiting.saturating_sub(requests);
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
