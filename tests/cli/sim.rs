@@ -81,8 +81,8 @@ fn the_goodput_is_found_and_deferral_beats_eagerness() {
     assert!(symphony > eager, "symphony {symphony} r/s, eager {eager} r/s");
 }
 
-/// A hundred GPUs, of which the first is so slow that whatever it gets is late, and nobody learns of it: under load it
-/// has too few of the requests to count, at a quarter of that too many.
+/// A hundred GPUs, of which the first is so slow that whatever it gets is late, and no policy learns of it: under load
+/// it has too few of the requests to count, at a quarter of that too many.
 const ONE_OF_MANY_IS_SLOW: &str = "
     name = 'slow'
     policy = 'symphony'
@@ -111,7 +111,7 @@ fn lower_rates_that_fail_are_told_with_the_goodput() {
     let words = format!("but not every lower rate passes: at {:.0} r/s some model's p99 misses its SLO", goodput / 4.0);
     let output = search(&[]).out;
     assert!(output.contains(&words), "{output}");
-    // Without the slow one every lower rate passes, and programs are told so.
+    // Without the slow one every lower rate passes, and programs can see that.
     assert_eq!(search(&["--set", "slow=[]", "-o", "json"]).json()["fails_below_rps"], serde_json::json!([]));
     assert!(!search(&["--set", "slow=[]"]).out.contains("lower rate"));
 }
@@ -167,7 +167,7 @@ fn requests_are_explained_in_words_and_for_programs() {
     let output = output.ended_with(0);
     assert!(output.out.contains(&format!("request {id} (1 item) for resnet50: dropped")), "{}", output.out);
     assert!(output.out.contains("request f0/1/7 (1 item) for resnet50: ran in time"), "{}", output.out);
-    // One that never arrived is an error, one that is no id a bad use.
+    // A request that never arrived is an error, an invalid id a bad use.
     let unknown = sim("table4-resnet50.toml", &["--explain", "999999999"]).ended_with(1);
     assert!(unknown.err.contains("request 999999999 was not decided"), "{}", unknown.err);
     let _ = sim("table4-resnet50.toml", &["--explain", "seventeen"]).ended_with(2);

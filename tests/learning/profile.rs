@@ -12,7 +12,7 @@ const LOAD: &str = "m=120";
 const LOAD_S: u32 = 12;
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// How many times as long as its profile the model is said to take.
+/// The measured latency of the model over that of its profile.
 fn measured(cluster: &TestCluster) -> Option<f64> {
     let models = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
     models[0]["measured"][0]["factor"].as_f64()

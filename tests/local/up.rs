@@ -282,7 +282,7 @@ fn a_service_manager_hears_that_nodes_are_ready_alive_reloading_and_stopping() {
     let path = std::env::temp_dir().join(format!("symphony-notify-{}", std::process::id()));
     let socket = UnixDatagram::bind(&path).unwrap();
     let (sender, words) = mpsc::channel();
-    // Who tells waits until it is heard.
+    // The sender waits until the message is read.
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length) = socket.recv(&mut buffer) {

@@ -114,7 +114,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// With the hosts of the cluster in place of those in the configuration, and nobody to tell.
+    /// With the hosts of the cluster in place of those in the configuration, and without receivers.
     fn start(program: &Path, cluster: &TestCluster) -> Result<Self> {
         let schedulers = ["scheduler-1", "scheduler-2", "scheduler-3"];
         let hosts = |names: &[&str]| {
@@ -194,7 +194,7 @@ impl Prometheus {
     }
 }
 
-/// Alerts of the rules that nothing here causes, and that are not said to be missing.
+/// Alerts of the rules that nothing here causes, and that are not listed as missing.
 fn forgotten(rules: &str) -> Vec<&str> {
     let of_outages = OUTAGES.iter().flat_map(|outage| outage.also.iter().chain([&outage.first]));
     let caused = FAULTS.iter().chain(&LEADERLESS).chain(of_outages).map(|(name, ..)| *name);

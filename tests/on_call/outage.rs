@@ -11,7 +11,7 @@ use prost::Message as _;
 use symphony_testkit::{promtool, wait_until};
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
-/// How soon somebody must be able to know. Alerts add an interval of scraping and their `for`.
+/// How soon an operator must be able to know. Alerts add an interval of scraping and their `for`.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The value of a series, by the beginning of its line up to the end of its labels.

@@ -10,7 +10,7 @@ use symphony_types::GpuId;
 /// Requests per second: a GPU takes 100 ms for a batch of 16, so it answers 160 in a second.
 const LITTLE: &str = "m=40";
 const MUCH: &str = "m=380";
-/// Those that it started may drain for a minute.
+/// Replicas that it started may drain for a minute.
 const STOPPED_WITHIN: Duration = Duration::from_secs(150);
 
 /// No backends: they are provisioned. An autoscaler that has no minute to wait.

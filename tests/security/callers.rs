@@ -42,7 +42,7 @@ impl Files {
             format!("[[tenant]]\nname = \"{name}\"\nkeys = [\"sha256:{hash}\"]\n{more}\n")
         };
         let path = self.0.join("tenants.toml");
-        // As editors and secret stores do it: nobody reads half a file.
+        // As editors and secret stores do it: no process reads half a file.
         let beside = self.0.join("tenants.new");
         std::fs::write(&beside, tenants.iter().map(one).collect::<String>()).unwrap();
         std::fs::rename(&beside, &path).unwrap();
@@ -261,7 +261,7 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
 /// Items that the tenant with a quota may ask for in a second, over both frontends.
 const QUOTA: f64 = 40.0;
 
-/// Asks one after the other, each as soon as the one before is answered, for this long; returns when each was let in,
+/// Asks one after the other, each as soon as the previous one is answered, for this time; returns when each was let in,
 /// and what else came of the others.
 async fn flood(http: reqwest::Client, base: String, key: &'static str, lasts: Duration) -> (Vec<Instant>, Vec<Answer>) {
     let (began, mut let_in, mut refused) = (Instant::now(), Vec::new(), Vec::new());

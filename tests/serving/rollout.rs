@@ -26,7 +26,7 @@ fn serve(cluster: &TestCluster, versions: &[u64]) {
     fs::write(cluster.workspace.file("models").join("m/config.pbtxt"), config).unwrap();
 }
 
-/// A version that takes this long for a batch of one.
+/// A version with this latency for a batch of one.
 fn write_version(cluster: &TestCluster, version: u64, beta_ms: f64) {
     let dir = cluster.workspace.file("models").join("m").join(version.to_string());
     fs::create_dir_all(&dir).unwrap();

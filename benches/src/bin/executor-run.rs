@@ -1,4 +1,4 @@
-//! Runs batches by the ONNX executor when it is told to, for a script that compares it with ONNX Runtime's own Python.
+//! Runs batches by the ONNX executor on command, for a script that compares it with ONNX Runtime's own Python.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;

@@ -19,10 +19,10 @@ const INPUTS: u64 = 16;
 const ROUNDS: usize = 20;
 /// Pulls of each way before anything counts, at most.
 const WARM_UP_MAX: usize = 200;
-/// The longest pull that is told apart, in nanoseconds: 10 s.
+/// The longest pull that the histogram tells apart, in nanoseconds: 10 s.
 const NS_MAX: u64 = 10_000_000_000;
 
-/// What is compared. Copies are plain ones: into buffers that are there, and into new ones.
+/// What is compared. Copies are plain ones: into existing buffers, and into new ones.
 const COPIES: [&str; 2] = ["copy", "copy into new buffers"];
 
 /// What is measured.

@@ -39,7 +39,7 @@ pub(crate) struct Lead {
     pub(crate) queue: BTreeSet<Request>,
     /// What backends had when they were sealed, by connection.
     known: BTreeMap<Request, u8>,
-    /// Those of them that were announced again.
+    /// Requests that were announced again.
     awaited: BTreeMap<Request, u8>,
     sent: BTreeMap<(u8, u8), Request>,
 }
@@ -50,7 +50,7 @@ pub(crate) enum Link {
     #[default]
     Down,
     Sealing(u8),
-    /// The connection, the number of the next order, and whether the answer to the seal is there.
+    /// The connection, the number of the next order, and whether the answer to the seal has come.
     Usable {
         connection: u8,
         next: u8,

@@ -16,7 +16,7 @@ use crate::traffic_split::Traffic;
 pub(crate) enum MoveTrigger {
     /// Moves under way, and backends that wait because no other backend holds the models that they serve.
     Ready,
-    /// Those of [`Ready`](Self::Ready), and moves that wait for memory or for their turn.
+    /// The moves of [`Ready`](Self::Ready), and those that wait for memory or for their turn.
     Room,
 }
 
@@ -96,7 +96,7 @@ pub enum Effect {
     PolicySet { subcluster: SubclusterId, name: String, policy: String },
     /// The policy of a sub-cluster has ended a lead by its fault, and decides nothing more.
     PolicyFailed { subcluster: SubclusterId, name: String, policy: String, node: NodeId, why: PolicyFailure },
-    /// A backend told where a model can be cut.
+    /// A backend reported where a model can be cut.
     CutsReported { model: ModelId, name: String, backend: BackendId, cuts: u64 },
     /// A model shares its trunk with others of its sub-cluster.
     FamilyJoined { model: ModelId, name: String, trunk: CutDigest },

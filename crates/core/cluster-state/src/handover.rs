@@ -120,7 +120,7 @@ impl ClusterState {
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
         let counts = self.eligible();
-        // One that no replica can take does not hold up the others.
+        // A sub-cluster that no replica can take does not hold up the others.
         let mut leaving = self.settled().filter(|(_, s)| s.leader.is_some_and(|l| drains(l.node)));
         let (id, subcluster, to) = leaving.find_map(|(id, subcluster)| {
             let candidates = counts.iter().filter(|&(&node, _)| !shunned(node) && self.can_decide(node, id));

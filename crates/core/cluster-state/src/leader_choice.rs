@@ -49,7 +49,7 @@ impl ClusterState {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
             let unwilling = !self.nodes[&node].takes_leads();
-            // Who does not know the sub-cluster's policy would only cede the lead.
+            // A replica that does not know the sub-cluster's policy would only cede the lead.
             let unable = !self.can_decide(node, subcluster);
             (unable, unwilling, is(preference.last_choice, node), is(preference.avoid, node), led, node)
         };

@@ -1,7 +1,7 @@
 //! What this release writes at a level is what every release wrote at it: committed bytes of every command, some
-//! answers and a whole state, by version. Who changes an encoding adds a level, keeps the old layout beside the new
-//! one, and writes a new file beside the old ones:
-//! `cargo test -p symphony-cluster-state --test integration format -- --ignored`.
+//! answers and a whole state, by version. To change an encoding, add a level, keep the old layout beside the new one,
+//! and write a new file beside the old ones: `cargo test -p symphony-cluster-state --test integration format --
+//! --ignored`.
 
 use symphony_cluster_state::{
     Action, ClusterState, Command, HolderState, KindProfile, LeftAlone, LogEntry, ModelSource, ModelSpec, Moved,

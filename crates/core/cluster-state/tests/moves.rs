@@ -381,7 +381,7 @@ fn a_plan_that_was_solved_for_does_not_end_what_an_operator_approved_meanwhile()
         assert!(refused.to_string().contains("another plan runs"), "{refused}");
     }
     assert_eq!(scene.state.plans(), approved);
-    // Who names no epoch means what is, and replaces it.
+    // A plan without an epoch means the present state, and replaces the plan in force.
     scene.done(&plan(0, &[model_move(1, 1, 2)]));
 }
 

@@ -27,7 +27,7 @@ const PUBLISH_EVERY: Nanos = Nanos::from_millis(30_000);
 /// A tenth is worth a line for people.
 const DRIFT_MIN: f64 = 0.1;
 
-/// When a profile is learnt, published, or said to drift.
+/// When a profile counts as learnt, as ready to publish, or as drifting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnlineProfileSettings {
     /// The quantile of execution times used for plans.

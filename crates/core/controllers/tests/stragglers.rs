@@ -41,7 +41,7 @@ impl Bench {
         self.stragglers.ran(at(self.batches), GpuId::new(gpu), ModelId::new(model), expected, took)
     }
 
-    /// A batch on each GPU, `rounds` times; what was said about any of them.
+    /// A batch on each GPU, `rounds` times; returns the quarantines that begin or end.
     fn rounds(&mut self, rounds: usize, slow: impl Fn(u32) -> f64) -> Vec<Quarantine> {
         let mut quarantines = Vec::new();
         for _ in 0..rounds {

@@ -209,7 +209,7 @@ mod tests {
             text.ends_with("why       no stage request ended it\n") && !text.contains("symphony explain"),
             "{text}"
         );
-        // Nor one that ended later than the one that did end it.
+        // A stage request that ended later than the one that ended the request did not end it either.
         let ends =
             StageExplanation { request: None, ended_request: true, ..stage("detect", 31.0, ("failed", "no_gpu")) };
         let text = explained("failed", "no_gpu", vec![ends, digits]).to_string();

@@ -69,7 +69,7 @@ pub enum Refusal {
         /// Its name.
         cluster: String,
     },
-    /// The model is there already, is moving, or has a copy there that is not unloaded yet.
+    /// The model exists already, is moving, or has a copy there that is not unloaded yet.
     #[error("model `{model}` {why}")]
     CannotMove {
         /// Name of the model.

@@ -1,6 +1,6 @@
 //! What this release writes is what releases of the same format version wrote before it: committed bytes of every
-//! command, some answers and a whole state. Who changes an encoding raises the version, and writes a new file beside
-//! the old ones: `cargo test -p symphony-federation-state --test integration format -- --ignored`.
+//! command, some answers and a whole state. To change an encoding, raise the version and write a new file beside the
+//! old ones: `cargo test -p symphony-federation-state --test integration format -- --ignored`.
 
 use symphony_federation_state::{
     Action, Cause, Command, FederationState, LogEntry, Outcome, Progress, Refusal, Reply, decode_outcome,
@@ -107,7 +107,7 @@ fn what_is_written_has_not_changed_within_a_version() {
 #[test]
 fn every_command_and_every_part_of_the_state_is_there() {
     let there: Vec<_> = history().iter().map(Command::label).collect();
-    // Who adds a command is asked here for its place in the history.
+    // A new command needs a place in the history.
     for label in [
         "see_cluster",
         "cluster_lost",

@@ -18,7 +18,7 @@ const SWAPS_OF_256: u64 = 208;
 /// temperature.
 const HOT: f64 = 0.3;
 const COLD: f64 = 1e-4;
-/// That deviation at the start with a plan in force: most of it is good and should stay.
+/// The same deviation if a plan is in force: most of it is good and should stay.
 const WARM: f64 = 0.1;
 
 /// The weight of a limit violation by 100 %, in initial temperatures.

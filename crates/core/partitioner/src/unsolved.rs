@@ -35,7 +35,7 @@ pub enum Reason {
         max: f64,
         /// The number of models.
         models: usize,
-        /// Those with the largest need, largest first, with their needs.
+        /// The models with the largest need, largest first, with their needs.
         largest: Vec<(String, f64)>,
     },
     /// The plan in force violates a limit, and a repair costs more than C_max leaves.
@@ -57,7 +57,7 @@ pub enum Reason {
         needed: f64,
         /// Its capacity.
         max: f64,
-        /// Those with the largest need, largest first.
+        /// The models with the largest need, largest first.
         largest: Vec<(String, f64)>,
     },
 }

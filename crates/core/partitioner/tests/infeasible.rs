@@ -1,4 +1,4 @@
-//! Every way in which there is no plan is said: which limit, by how much, which models.
+//! Every reason why there is no plan is reported: which limit, by how much, which models.
 
 use symphony_partitioner::{Gpu, GpuKind, PartKind, Pin, Problem, Unsolved, solve, verify};
 use symphony_types::Nanos;

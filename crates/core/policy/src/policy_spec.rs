@@ -37,7 +37,7 @@ pub enum PolicySpec {
         /// `preempt_factor`: how many times larger a batch must be to preempt a running one.
         preempt_factor: f64,
     },
-    /// One of those that never merge requests into batches.
+    /// A policy that never merges requests into batches.
     Unmerged(UnmergedPolicy),
     /// A policy that the program adds.
     Registered(RegisteredPolicy),

@@ -130,7 +130,7 @@ mod tests {
                 let before = bucket;
                 match bucket.take(at(now), cost) {
                     Ok(()) => taken += cost,
-                    // Who waits as long as it was told gets in.
+                    // A caller that waits as long as it was told gets in.
                     Err(wait) => prop_assert!(before.clone().take(at(now) + wait, cost).is_ok()),
                 }
             }

@@ -171,7 +171,7 @@ pub type ClusterActions = Orders<ClusterAction>;
 ///   and ends in time for each of its requests, less the reply delay.
 /// - S3: a request that the policy owns is planned or dropped once, with the values that it arrived with.
 /// - S4: a GPU is preempted only where that is possible.
-/// - S5: plans name GPUs and models that are there, hold what they say, and are at most
+/// - S5: plans name existing GPUs and models, hold what they say, and are at most
 ///   [`ClusterFacts::plans_max`](crate::ClusterFacts::plans_max) per GPU; a step has at most
 ///   [`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX) orders.
 pub trait ClusterPolicy {

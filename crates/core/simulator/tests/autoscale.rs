@@ -61,7 +61,7 @@ fn a_step_up_is_served_after_a_provisioning_and_a_step_down_is_given_back() {
     assert!(f64::from(least) <= after && most <= 20 && scaling.ups >= 1 && scaling.downs >= 1, "{least} to {most}");
     let mean = course[2..].iter().map(|step| step.serving).sum::<f64>() / (course.len() - 2) as f64;
     assert!((scaling.gpus_mean / mean - 1.0).abs() < 0.02, "{} and {mean}", scaling.gpus_mean);
-    // Busy over what was there, not over the fleet.
+    // Busy time over the present GPUs, not over the fleet.
     assert!(run.gpu_utilization > 0.7, "{}", run.gpu_utilization);
 }
 

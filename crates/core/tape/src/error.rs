@@ -117,7 +117,7 @@ pub enum TapeError {
         subcluster: SubclusterId,
         /// The token of that lead.
         token: Token,
-        /// That of this one.
+        /// The sub-cluster of this tape.
         got_subcluster: SubclusterId,
         /// The token of that lead.
         got_token: Token,

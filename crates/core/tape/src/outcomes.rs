@@ -14,7 +14,7 @@ const RUNNING_MAX: usize = 1 << 13;
 pub(crate) enum Which {
     /// The one with this GPU and start.
     At(GpuId, Time),
-    /// One that was planned to take this long. Of several with equal sizes it is the one whose end was just now.
+    /// The plan that was to take this long. Of several with equal sizes it is the one whose end was just now.
     Taking(Nanos),
 }
 

@@ -60,7 +60,7 @@ impl RecordedLoad {
     }
 
     /// When the first tape with requests ended before its lead did, since it was full or its disk too slow: of later
-    /// requests some are missing. `None` if all are there.
+    /// requests some are missing. `None` if all could be read.
     #[must_use]
     pub const fn complete_until(&self) -> Option<Time> {
         self.complete_until
@@ -161,7 +161,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What a model's queue was told, and what it ordered.
+    /// An input of a model's queue, and its actions.
     fn model_step(
         &mut self,
         offset: usize,
@@ -207,7 +207,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What a policy for the whole sub-cluster was told, and what it ordered.
+    /// An input of a policy for the whole sub-cluster, and its actions.
     fn cluster_step(&mut self, offset: usize, now: Time, input: ClusterInput, actions: &[u8]) -> Result<(), TapeError> {
         let unknown = |slot| TapeError::UnknownObject { offset, object: slot, kind: "a model of a policy" };
         match input {

@@ -126,7 +126,7 @@ impl Scene {
         }
     }
 
-    /// What the queue saw is told, and it hears what comes of it.
+    /// Passes the queue's account on, and the signal that comes of it back.
     fn account(&mut self) {
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
         let input = PoolInput { account: self.queue.take_account(), gpus_idle, gpus, consolidate: true };
@@ -137,7 +137,7 @@ impl Scene {
         }
     }
 
-    /// One of the things that happen, `after_us` later.
+    /// One random event, `after_us` later.
     fn happen(&mut self, what: u8, after_us: u64) {
         self.now += Nanos::from_micros(after_us);
         match what % 8 {

@@ -72,8 +72,7 @@ impl Pool {
         }
     }
 
-    /// The frontend that is asked next, which none of `tried` is. While none takes requests it is waited for one, this
-    /// long.
+    /// The frontend to ask next, none of `tried`. If none takes requests, waits for one, for at most `wait`.
     pub(crate) async fn pick(&self, tried: &[usize], wait: Duration) -> Result<(usize, Held), Error> {
         if let Some(picked) = self.choose(tried) {
             return Ok(picked);

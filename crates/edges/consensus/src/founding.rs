@@ -44,7 +44,7 @@ pub enum Question {
 pub struct PeerState {
     /// Log index of the last command that it has applied.
     pub applied_index: u64,
-    /// [Of its log](ControlGroup::log_entries), applied or not. One that has applied nothing yet may wait for the
+    /// [Of its log](ControlGroup::log_entries), applied or not. A replica that has applied nothing yet may wait for the
     /// asking replica's vote.
     pub log_entries: u64,
     /// What its state says of the replica that asks, a newcomer.
@@ -211,7 +211,7 @@ impl Newcomer {
         );
     }
 
-    /// Who has not answered, and why.
+    /// The replicas that have not answered, and why.
     fn missing(&self, answers: &Answers) -> String {
         let missing = answers.iter().filter_map(|(node, answer)| {
             let address = self.voters.get(node).map_or("", String::as_str);
@@ -291,7 +291,7 @@ impl Rounds {
     }
 }
 
-/// What the others said in one round, or why they said nothing.
+/// The answers of the others in one round, or why there are none.
 type Answers = BTreeMap<NodeId, Result<PeerState, String>>;
 
 fn answered(answers: &Answers) -> impl Iterator<Item = PeerState> + '_ {
@@ -359,7 +359,7 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
     if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|peer| peer.has_log()) {
         return Verdict::Join;
     }
-    // One word is enough, but not that of a disk of the group before the restored one. Nor that of a restored one
+    // One answer is enough, but not one from a disk of the group before the restored one, nor one from a restored disk
     // unless all say the same: it may have been restored by mistake, beside a group that lives.
     let restored: Vec<_> = answered(answers).filter(|peer| peer.is_restored()).collect();
     let begins_at = restored.iter().map(|peer| peer.applied_index).max().unwrap_or(0);
@@ -388,7 +388,8 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
         if let Some(beginning) = restored.first() {
             return if beginning.newcomer_status == MemberStatus::New { Verdict::Join } else { Verdict::AskAgain };
         }
-        // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
+        // Others may have founded it just now. A replica that does the same takes part even if they are gone before
+        // they say so.
         if !join {
             return Verdict::Found;
         }

@@ -98,7 +98,7 @@ impl<D: Device> StagedModel<D> {
         Ok(())
     }
 
-    /// Items that are run for a batch of this many.
+    /// Items that the model runs for a batch of this size.
     fn filled(&self, items: u32) -> u32 {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }
@@ -196,7 +196,7 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
                 self.items.push(items);
                 Ok(())
             }
-            // Those before it are still there.
+            // The batches before it are still under way.
             Err(trouble) => Err(failure(items, &trouble)),
         }
     }

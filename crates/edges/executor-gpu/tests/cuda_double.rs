@@ -65,8 +65,8 @@ fn double() -> Double {
     Double { launch_us: 100.0, tflops: 100.0, ..Double::default() }
 }
 
-/// Loads a model with chains that are reckoned from what a product takes on [`double`], and take this many times as
-/// long as the profile says: where time is that of a machine which does other things as well, nothing can be measured.
+/// Loads a model with chains that are reckoned from what a product takes on [`double`], and take `SLOWER` times as long
+/// as the profile says: where time is that of a machine which does other things as well, nothing can be measured.
 fn reckoned<const SLOWER: u64>(
     gpu: &Cuda,
     profile: &LatencyProfile,

@@ -89,7 +89,7 @@ impl Runtime {
 }
 
 impl Runtime {
-    /// From now on batches of all models that are loaded for the CPU take turns with one memory of at most this many
+    /// From now on batches of all models that are loaded for the CPU take turns with one arena of at most this many
     /// bytes (0: no limit), and a batch that would need more fails. It cannot be undone, and is done once in a process:
     /// the first limit holds. Returns the limit.
     ///

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// How often runs are checked: their limits are at least ten seconds.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// A run that goes on for this many checks (a minute) after it was ended is stuck within one operator, which ONNX
-/// Runtime does not interrupt. Checks and not time, because a process that was paused did not run either.
+/// A run that is still going after this many checks (a minute) since it was ended is stuck within one operator, which
+/// ONNX Runtime does not interrupt. Checks and not time, because a process that was paused did not run either.
 const STUCK_AFTER_CHECKS: u32 = 120;
 
 static STUCK: AtomicBool = AtomicBool::new(false);

@@ -105,7 +105,7 @@ fn a_variant_comes_and_goes_and_the_others_stay() {
     let missing = run(&mut family, &[segment(4, 1), segment(3, 1)]);
     assert_eq!(missing, Err(FamilyRunError::NotLoaded { variant: 3 }));
     assert_eq!(run(&mut family, &others).unwrap(), before);
-    // Another head in its place, and one whose trunk is another.
+    // Another head in its place, and one with another trunk.
     family.load(3, "head-13", &bytes(13, 1)).unwrap();
     assert_eq!(family.signature(3).unwrap().outputs, family.signature(13).unwrap().outputs);
     let as_13 = run(&mut family, &[segment(13, 1)]).unwrap();
@@ -248,7 +248,7 @@ fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
         assert!(answer.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= TOLERANCE), "{answer:?} {expected:?}");
     }
 
-    // Who cannot share it is told why; the trunk stays until the last one has gone.
+    // A model that cannot share it learns why; the trunk stays until the last one has gone.
     let refused = |member: FamilyMember| member.join(&shared).unwrap_err().to_string();
     assert!(refused(load(2, 8)).contains("loaded already"));
     assert!(refused(load(4, 16)).contains("of up to 16, and those of the trunk that is loaded of 8"));

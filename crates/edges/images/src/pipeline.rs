@@ -133,7 +133,7 @@ impl Pipeline {
         Ok(target.into_vec())
     }
 
-    /// The part of a picture of this size that is kept: left, top, width, height. None for all of it.
+    /// The part of a picture of this size that is kept: left, top, width, height. None for the whole picture.
     fn part(&self, width: f64, height: f64) -> Option<[f64; 4]> {
         let share = self.crop?;
         let shape = f64::from(self.width) / f64::from(self.height);

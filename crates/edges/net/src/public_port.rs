@@ -17,7 +17,7 @@ use crate::public_stream::{CertificateNames, PublicStream};
 use crate::public_tls::PublicTls;
 use crate::refusals::refused;
 
-/// How long a caller may take nothing of an answer that is there: as long as common servers wait by default. Answers
+/// How long a caller may take nothing of an answer that is ready: as long as common servers wait by default. Answers
 /// lie in memory meanwhile.
 const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
 
@@ -107,7 +107,7 @@ pub struct PublicConnection {
     stream: PublicStream,
     port: PublicPort,
     watch: Watch,
-    /// Runs while the caller takes nothing of what is there for it.
+    /// Runs while the caller takes nothing of a ready answer.
     stalled: Option<Pin<Box<Sleep>>>,
     _place: CallerPlace,
 }

@@ -364,7 +364,7 @@ mod tests {
         std::fs::write(scene.dir.path().join("operator-server.key"), key).unwrap();
         assert!(scene.tls.reload().unwrap());
         scene.talk(scene.client(&rustls::version::TLS13, None)).await.unwrap();
-        // One of the same time, as `cp -p` makes it, which is not the key's.
+        // A certificate with the same time, as `cp -p` makes it, that does not match the key.
         let time = std::fs::metadata(&path).unwrap().modified().unwrap();
         let beside = scene.dir.path().join("beside.pem");
         std::fs::write(&beside, before).unwrap();

@@ -14,7 +14,7 @@ pub(crate) fn is_random_operator(node: &NodeProto, version: Option<i64>) -> bool
         "Dropout" => match version {
             Some(DROPOUT_BY_INPUT..) => node.input.get(2).is_some_and(|mode| !mode.is_empty()),
             Some(DROPOUT_QUIET..) => false,
-            // Where no version is said, it may be one of those.
+            // Without a version it may be one of those.
             Some(_) | None => {
                 !node.attribute.iter().any(|attribute| attribute.name() == "is_test" && attribute.i() != 0)
             }

@@ -152,7 +152,7 @@ const ECHO_BYTES: usize = 9;
 /// A received frame: the message and the raw bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<M> {
-    /// What its header and meta said, decoded.
+    /// Its header and meta, decoded.
     pub message: M,
     /// The raw bytes.
     pub tail: Bytes,

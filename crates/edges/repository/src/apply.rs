@@ -59,7 +59,7 @@ fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
 }
 
 /// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back but a
-/// canary: a repetition continues from there. `report` is told what is next, once, before it is done. Returns the log
+/// canary: a repetition continues from there. `report` gets each next step once, before it is done. Returns the log
 /// index from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors

@@ -15,10 +15,11 @@ const REQUESTS_MIN: u64 = 50;
 /// hour would hide for minutes that it is not any more.
 const LATELY: Duration = Duration::from_secs(30);
 
-/// This many times what a whole step may have is too much in such a window: there are many, and each has few requests.
+/// A window fails only with this many times what a whole step may have: there are many windows, and each has few
+/// requests.
 const LATELY_FACTOR: f64 = 5.0;
 
-/// A step that sees fewer requests goes on for at most this many times its length.
+/// A step that sees fewer requests lasts for at most this many times its length.
 const STEP_STRETCH_MAX: u32 = 10;
 
 /// How a new version is tried out.
@@ -62,7 +63,7 @@ struct StepUnderWay {
 pub(crate) enum TrialStep {
     /// The traffic is to be split so.
     Split(Traffic),
-    /// Look again after this long.
+    /// Look again after this time.
     Wait(Duration),
     /// The new version has passed.
     Over,

@@ -64,7 +64,7 @@ pub fn parse_pipeline(
     Ok(RepositoryPipeline { declaration, notes })
 }
 
-/// What is said without effect.
+/// Notes on fields that have no effect.
 fn notes(config: &wire::ModelConfig) -> Vec<String> {
     let mut notes = no_difference::notes(config);
     let fields = [
@@ -203,7 +203,7 @@ fn stages(steps: Vec<wire::model_ensembling::Step>) -> Checked<Vec<DeclaredStage
             return refuse(field("model_name"), format!("is `{base}`; expected a model's name without a version"));
         }
         let model = match step.model_version {
-            // Not said, or Triton's word for the latest.
+            // Not given, or Triton's number for the latest.
             0 | -1 => base.clone(),
             version => match u64::try_from(version) {
                 Ok(version) => VersionedName { name: &base, version }.loaded_as(),

@@ -52,7 +52,7 @@ pub enum Next {
     SetTraffic(String, Traffic),
     /// Wait until the view changes. If no GPU takes a version, its name, and why.
     Wait(Option<(String, NoGpu)>),
-    /// Wait this long, and ask with a view that has the load in it.
+    /// Wait for this time, then go on with a view that has the load in it.
     WaitFor(Duration),
     /// The cluster is as it shall be.
     Done,

@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(many("input { name: \"{[<\" } # {[<\n output [ { name: '\\'{' } ]"), Ok(()));
     }
 
-    /// That of a second version policy: the whole text before it was read.
+    /// The refusal of a second version policy: the whole text before it was read.
     fn refused() -> Result<(), BadText> {
         Err(BadText { line: 3, problem: "'version_policy' is already set".into() })
     }

@@ -333,7 +333,8 @@ impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
         self.sleep.woken();
     }
 
-    /// Announces that this side sleeps until something arrives. False if something is there already, the end included.
+    /// Announces that this side sleeps until something arrives. False if there is something to read already, the end
+    /// included.
     ///
     /// # Errors
     /// If the other side's counters are impossible.

@@ -45,7 +45,7 @@ const IDLE_MAX: Duration = Duration::from_secs(75);
 /// How long an answer of `/api/history` is good: consoles ask again each second.
 const HISTORY_FRESH: Duration = Duration::from_secs(1);
 
-/// Models whose history is told within that time. Each has some 100 KB, and requests that end wait while it is looked
+/// Models whose history is given within that time. Each has some 100 KB, and requests that end wait while it is looked
 /// up.
 const HISTORIES_MAX: usize = 64;
 
@@ -191,7 +191,7 @@ impl Surface {
         self
     }
 
-    /// Who answers what the console asks about the whole cluster. Without it the console says that this process knows
+    /// The source of what the console asks about the whole cluster. Without it the console says that this process knows
     /// of none.
     #[must_use]
     pub fn with_console(mut self, answer: impl Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync + 'static) -> Self {

@@ -11,7 +11,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
 use crate::PageRefusal;
 
-/// The longest part of a name that is said back.
+/// The longest part of a name that is repeated in a refusal.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// Whether this host, with its port or without, is an IP address or `localhost`: no page has either for its name.

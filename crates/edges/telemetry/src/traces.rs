@@ -388,7 +388,7 @@ mod tests {
         tokio::task::spawn_blocking(move || ended.finish()).await.unwrap();
         assert_eq!(traces.lost().get(), 3);
 
-        // One that hears and never answers: what is beyond the queue and one export is lost at once.
+        // A collector that accepts and never answers: what is beyond the queue and one export is lost at once.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
         let traces = Traces::start(&endpoint, 1.0, "symphony-test", "t").unwrap();

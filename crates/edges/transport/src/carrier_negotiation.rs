@@ -319,7 +319,7 @@ impl CarrierNegotiation {
 
 /// Why an offer was not accepted.
 enum NotAccepted {
-    /// This end could not; the other one has to be told.
+    /// This end could not; the other end has to be told.
     Failed(String),
     /// The other end said so, or its link has ended.
     Refused,

@@ -19,7 +19,7 @@ fn frontends(numbers: impl IntoIterator<Item = u32>) -> View {
     view_of(numbers.into_iter().map(|number| (number, FrontendView { boot: BOOT, ..FrontendView::default() })))
 }
 
-/// Decisions of backend 5 at moments that are told.
+/// Decisions of backend 5 at given moments.
 struct Scene {
     tries: Tries,
     start: Instant,

@@ -375,7 +375,7 @@ mod tests {
         tokio::time::timeout(60 * 5 * QUICK, &mut serving).await.expect("nobody answers").unwrap();
     }
 
-    /// What the backend hears in reply to these messages, until it is told that it must share, or the link ends.
+    /// The replies to these messages, until the backend must share, or the link ends.
     async fn hears(required: bool, says: Vec<ToDataServer>) -> Vec<FromDataServer> {
         let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

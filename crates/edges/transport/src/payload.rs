@@ -83,7 +83,7 @@ pub(crate) enum InputState {
     Pending(oneshot::Receiver<Bytes>),
 }
 
-/// What is there now of the inputs of `sequences`.
+/// The inputs of `sequences` that are ready now.
 pub(crate) fn inputs_now(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<InputState> {
     let one = |&sequence: &u64| match frontend.input(sequence) {
         Some(input) => InputState::Here(Some(input)),

@@ -24,8 +24,8 @@ pub enum Fault {
     OutOfMemory,
 }
 
-/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice so many bytes for each
-/// item of a batch on the way. It does not fail where they are there.
+/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice this many bytes for
+/// each item of a batch on the way. It does not fail where these are available.
 #[must_use]
 pub fn hungry(bytes_per_item: u64) -> OnnxModel {
     let mut g = Graph::new("hungry", 1);

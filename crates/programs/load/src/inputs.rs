@@ -41,9 +41,9 @@ pub enum OutputCheck {
     Right,
     /// It answers this request, but wrongly, as classifiers sometimes do.
     Wrong,
-    /// It has several parts, and this many of them are right.
+    /// It has several parts, some of which are right.
     Parts {
-        /// Those that are.
+        /// The parts that are right.
         right: u32,
         /// All of them.
         of: u32,

@@ -110,7 +110,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Those of these systems that this build has.
+    /// The systems, among these, that this build has.
     pub(crate) fn known(&self, systems: &[System]) -> Vec<System> {
         systems.iter().copied().filter(|system| self.knows(system)).collect()
     }

@@ -47,7 +47,7 @@ pub(crate) struct Context {
     /// The folder of certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pki: Option<PathBuf>,
-    /// Who asks, as `operator-ann`.
+    /// The identity of the caller, as `operator-ann`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
     /// The cluster talks plaintext.

@@ -2,8 +2,8 @@
 //! left, and reports the results. Nothing is loaded while something is being dropped, within a limit: the partition
 //! plan has room for the new model only in place of the old one.
 //!
-//! A model that shares its trunk is loaded in parts. One that begins or ceases to share it is loaded again, and served
-//! as it was until then.
+//! A model that shares its trunk is loaded in parts. A model that begins or ceases to share it is loaded again, and
+//! served as it was until then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

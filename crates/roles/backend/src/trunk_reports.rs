@@ -86,8 +86,7 @@ impl Findings {
         }
     }
 
-    /// The models whose cuts the view does not show as this backend has found them, and which it has not told of just
-    /// now.
+    /// The models whose cuts the view does not show as this backend has found them, and which it has not just reported.
     fn due_reports(&mut self, view: &View) -> Vec<(ModelId, Vec<CutDigest>)> {
         self.models.retain(|id, _| view.models.contains_key(id));
         let mut reports = Vec::new();

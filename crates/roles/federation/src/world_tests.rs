@@ -59,7 +59,7 @@ struct Site {
     answers: bool,
     /// Operations, each done or refused once.
     done: BTreeSet<OperationId>,
-    /// Those of them that were refused.
+    /// The calls that were refused.
     refused: BTreeSet<OperationId>,
     /// Models that it is loading, and when each will be ready.
     loads: BTreeMap<String, Duration>,

@@ -26,7 +26,7 @@ pub(crate) struct DataServer {
     pub(crate) ledger: Arc<Ledger>,
     /// Memory that backends of this host read; none if none is shared.
     pub(crate) inputs: Option<Arc<SharedInputs>>,
-    /// Who is called what.
+    /// The names of backends.
     pub(crate) view: ViewReceiver,
     /// The backend at the other end of a link; none before there is a link.
     pub(crate) backend: Option<BackendId>,
@@ -51,7 +51,7 @@ impl DataServer {
         }
     }
 
-    /// Whether the peer is the backend it says. One that this frontend has not heard of is waited for.
+    /// Whether the peer is the backend it says. Waits for a backend that this frontend does not know yet.
     async fn is(&self, connection: &PeerInfo, backend: BackendId) -> bool {
         let mut view = self.view.clone();
         // In plaintext everybody is believed.

@@ -24,7 +24,7 @@ const BACKEND_BOOT: BootId = BootId::new(5);
 /// How long nothing happens, to see what that costs.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// All sub-clusters, each with a backend of one GPU at the same address, led by somebody else before and by this node
+/// All sub-clusters, each with a backend of one GPU at the same address, led by another node before and by this one
 /// after.
 fn view(exec_addr: &str, led: bool) -> View {
     let (leader, token) = if led { (Some(ME), 20) } else { (Some((NodeId::new(2), BootId::new(8))), 10) };

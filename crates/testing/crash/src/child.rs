@@ -54,7 +54,7 @@ impl RunningActor {
     pub(crate) fn next(&mut self) -> Result<Option<Mark>> {
         loop {
             let mut line = Vec::new();
-            // A line that a kill cut off was not said.
+            // A line that a kill cut off does not count.
             if self.output.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
                 return Ok(None);
             }

@@ -1,4 +1,4 @@
-//! Bits rot, sectors tear, writes go astray, files vanish: what was promised is there, or the disk is refused.
+//! Bits rot, sectors tear, writes go astray, files vanish: what was promised is stored, or the disk is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Damages this often.
+    /// Damages disks, `cycles` times.
     ///
     /// # Errors
     /// The suite itself fails.

@@ -28,7 +28,7 @@ const OPERATIONS_AFTERWARDS: u64 = 20;
 const SIGABRT: i32 = 6;
 /// How a Rust program ends whose main thread panicked.
 const PANIC_CODE: i32 = 101;
-/// A process that waits for something else than its end for this long is stuck.
+/// A process that has not ended after this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 /// What to do.
@@ -109,7 +109,7 @@ impl Kind {
 }
 
 impl Faults {
-    /// Runs this many faults.
+    /// Runs `cycles` faults.
     ///
     /// # Errors
     /// The suite itself fails.
@@ -229,7 +229,7 @@ impl Faults {
             }
         }
 
-        // Phase 4: the disk is well again; everything is there, and work goes on.
+        // Phase 4: the disk is well again; everything is stored, and work goes on.
         control.lift(0)?;
         let mut command = child::actor(&self.actor(&dir, random.random(), OPERATIONS_AFTERWARDS), &log)?;
         attach(&mut command, &control);

@@ -33,7 +33,7 @@ pub struct KillLoop {
 }
 
 impl KillLoop {
-    /// Kills this often, and looks once more at the end.
+    /// Kills `cycles` times, and checks once more at the end.
     ///
     /// # Errors
     /// The suite itself fails.

@@ -81,7 +81,7 @@ struct Run<'a> {
 }
 
 impl PowerLoss {
-    /// Runs until this many cuts were made.
+    /// Runs until `cycles` cuts were made.
     ///
     /// # Errors
     /// The suite itself fails: a child cannot be started, a record cannot be read.

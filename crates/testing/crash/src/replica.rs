@@ -14,7 +14,7 @@ use symphony_types::NodeId;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 
-/// What a replica is told.
+/// The task of a replica.
 #[derive(Debug, Clone)]
 pub struct Replica {
     /// Which one it is.

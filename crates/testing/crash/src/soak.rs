@@ -15,7 +15,8 @@ use crate::report::{Lost, Report};
 
 const ENTRY_BYTES: usize = 256;
 const BATCH: u64 = 64;
-/// A snapshot is taken this often, and this many entries before it stay: what a running group does.
+/// The entries from one snapshot to the next, and the number of entries that stay before one: what a running group
+/// does.
 const SNAPSHOT_EVERY: u64 = 5_000;
 const KEPT: u64 = 5_000;
 /// What lives, at most: entries between two purges, with their frames.
@@ -36,7 +37,7 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Writes this many entries, with snapshots and purges behind them.
+    /// Writes `entries` entries, with snapshots and purges behind them.
     ///
     /// # Errors
     /// The storage failed.

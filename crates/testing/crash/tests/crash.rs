@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Runs `symphony-crash` with these words; it must exit well. Gives what it said.
+/// Runs `symphony-crash` with these words; it must exit well. Returns its output.
 fn suite(words: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symphony-crash"));
     let output = command.args(words.split(' ')).output().expect("the suite runs");

@@ -81,7 +81,7 @@ pub struct State {
     pub models: BTreeMap<String, u64>,
     /// Id and boot of every registered process by name.
     pub processes: BTreeMap<String, (u64, u64)>,
-    /// Every name that is asked about in the history: a read says of each that it is there or not.
+    /// Every name that is asked about in the history: a read says of each whether it exists.
     pub asked: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ pub enum Part {
     /// Nothing was ever here.
     #[default]
     Empty,
-    /// A model that is served. Ids are none until an answer has told them.
+    /// A model that is served. Ids are none until an answer has them.
     Model {
         /// Its id.
         model: Option<u64>,
@@ -229,7 +229,7 @@ fn load(state: &Part, requested: u64, answer: Option<&Answer>) -> Option<Part> {
     }
 }
 
-/// A model that is there has this id: it has been known to, or is now.
+/// An existing model has this id: it has been known to, or is now.
 fn known_or_new(state: &Part, id: u64) -> Option<u64> {
     match state {
         Part::Model { model: Some(model), .. } => (*model == id).then_some(id),

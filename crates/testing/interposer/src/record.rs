@@ -57,7 +57,7 @@ pub enum Change<'a> {
         /// Which.
         inode: u64,
     },
-    /// The process said something.
+    /// The process wrote a mark.
     Mark(&'a [u8]),
     /// Something that the record cannot describe: whatever is built on it is not to be trusted.
     Unknown(String),

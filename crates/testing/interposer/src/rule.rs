@@ -57,9 +57,9 @@ pub enum Fault {
     Fail(u32),
     /// A write takes only the first half of its bytes and says so.
     Shorten,
-    /// It waits: this long, or until the rule is lifted. Then it is done.
+    /// It waits for this time, or until the rule is lifted. Then it is done.
     Delay(Option<Duration>),
-    /// It is not done, but said to be: a device that lies.
+    /// It is not done, but reported as done: a device that lies.
     Pretend,
     /// Files of the pattern may grow by this many bytes in all, then writes that make them grow fail with `ENOSPC`;
     /// removing one gives its bytes back. Operations and counts do not matter.

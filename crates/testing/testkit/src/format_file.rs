@@ -21,7 +21,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 }
 
 impl FormatFile {
-    /// The file at this path, whether it is there or not.
+    /// The file at this path, whether it exists or not.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())

@@ -395,7 +395,7 @@ async fn serve(cluster: Cluster, listener: Listener, net: Net, leads: Leads) {
                         }
                         last.borrow_mut().insert((frontend, boot, subcluster), link);
                         let Some((_, _, lead)) = lead_of(whose) else { return };
-                        // It begins anew, and asks again for what it still wants.
+                        // It starts over, and asks again for what it still wants.
                         lead.borrow_mut().withdraw(|id| (id.frontend, id.boot) == (frontend, boot));
                     }
                     ToLeader::Announce { requests, .. } | ToLeader::Redrive { requests, .. } => {

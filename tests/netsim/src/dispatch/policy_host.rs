@@ -34,7 +34,7 @@ const RATE: f64 = 25.0;
 struct Sent {
     sequence: u64,
     start: Time,
-    /// Those that are still wanted.
+    /// The requests that are still wanted.
     requests: Vec<Request>,
 }
 

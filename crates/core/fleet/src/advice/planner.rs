@@ -47,7 +47,7 @@ pub struct FleetPlan {
 }
 
 impl FleetPlan {
-    /// The next step from what is there: GPUs go when those that replace them serve, as far as the budget has both.
+    /// The next step from the present fleet: GPUs go when those that replace them serve, as far as the budget has both.
     fn step(&self, window: &Window) -> Vec<u32> {
         let coming = window.kinds.iter().zip(&self.counts).any(|(kind, &count)| serving(kind) < count);
         let both: Vec<u32> = there(window).iter().zip(&self.counts).map(|(&there, &count)| there.max(count)).collect();
@@ -181,7 +181,7 @@ impl FleetPlanner {
     }
 }
 
-/// What the autoscaler asks for: this many times the capacity of these GPUs.
+/// What the autoscaler asks for, as a multiple of the capacity of these GPUs.
 struct Wanted {
     of: Vec<u32>,
     factor: f64,
@@ -255,7 +255,7 @@ fn choose(
     Ok(FleetPlan { counts, prices, budget_per_hour, price_per_hour, bound_rps, needed_rps, rate_rps, reason })
 }
 
-/// A problem whose GPUs come in blocks of this many.
+/// A problem whose GPUs come in blocks of this size.
 struct Blocks {
     problem: FleetProblem,
     gpus: u32,

@@ -1,4 +1,4 @@
-//! What a run is told and what it wants done.
+//! The inputs of a run, and the actions that it asks for.
 
 use std::fmt;
 

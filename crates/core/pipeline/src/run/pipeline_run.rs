@@ -216,7 +216,7 @@ impl PipelineRun {
         Ok(())
     }
 
-    /// Asks a stage for this many rows, if there is time for it and for what lies behind it.
+    /// Asks a stage for this many rows, if there is time for it and for the stages behind it.
     fn ask(
         &mut self,
         now: Time,

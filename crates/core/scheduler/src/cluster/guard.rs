@@ -21,7 +21,7 @@ pub enum PolicyFault {
         policy: String,
         /// The kind of input.
         input: &'static str,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// A step did not stop ordering.
@@ -118,7 +118,7 @@ impl GuardedPolicy {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "nothing that can be shown".to_owned())

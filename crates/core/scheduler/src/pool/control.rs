@@ -186,7 +186,7 @@ mod tests {
         idle
     }
 
-    /// Tells the same in every tick of `from..to`; returns what was said last.
+    /// Tells the same in every tick of `from..to`; returns the last signal.
     fn repeat(control: &mut PoolControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
         let gpus_idle = idle([gpus, 0]);
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
@@ -215,7 +215,7 @@ mod tests {
             repeat(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
             Some(Pressure::from_share(0.021))
         );
-        // The end of it is said once.
+        // Its end is signalled once.
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let signals: Vec<_> = (100..140).map(|tick| control.step(at(tick), PoolInput::default())).collect();
         assert_eq!(signals.iter().filter(|signal| **signal == Some(PoolSignal::NONE)).count(), 1);

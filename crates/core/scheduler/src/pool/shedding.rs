@@ -345,7 +345,7 @@ mod tests {
         };
         assert_eq!(shedding.take_account(), expected);
         assert_eq!(shedding.take_account(), Account::default());
-        // One that came before the window.
+        // A request that came before the window.
         shedding.dropped(4, RequestValue::ONE, PRESSURE_VALID + Nanos::new(1), ONE_CLASS);
         let account = shedding.take_account();
         assert_eq!([account.dropped, account.asked, account.asked_by_value], [ms(4), Nanos::ZERO, ms(2)]);

@@ -93,7 +93,7 @@ pub struct Nexus {
 }
 
 impl Nexus {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts, settings: NexusSettings) -> Self {
         Self {

@@ -131,7 +131,7 @@ fn rules_that_are_left_out_do_nothing() {
 }
 
 /// A queue of `auto` that is told for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly
-/// after each. Those that were shed in the last 50 ms, by how long they had waited.
+/// after each. Returns the requests shed in the last 50 ms, by how long they had waited.
 fn pressed_for(millis: u64) -> (Host, Vec<u64>) {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
     let mut waited = Vec::new();
@@ -221,7 +221,7 @@ fn batches_start_as_early_as_the_pool_says_and_what_waits_hears_of_it() {
     );
     assert_eq!(host.step(ms(101), early_start(200_000)), [], "nothing new");
     assert_eq!(host.step(ms(102), early_start(950_000)).iter().find_map(start), Some(ms(102)));
-    // Who does not follow the pool does not hear it.
+    // A policy that does not follow the pool ignores its signal.
     let mut host = Host::symphony();
     assert_eq!(host.arrive(100, 1).iter().find_map(start), Some(ms(118)));
     assert_eq!(host.step(ms(100), early_start(1_000_000)).iter().find_map(start), None);

@@ -116,7 +116,7 @@ fn under_overload_requests_end_early_and_their_siblings_are_withdrawn() {
     let partial = run(&[rate, "pipeline.0.partial=true"]);
     assert_eq!(withdrawn(&partial), 0, "nothing is in vain where parts are answers");
     assert!(partial.pipelines[0].good > whole.pipelines[0].good, "{:?}", partial.pipelines);
-    // Those answers lack something, and are told apart.
+    // Such answers are incomplete, and counted separately.
     let incomplete = |result: &RunResult| result.pipelines[0].incomplete;
     assert!(incomplete(&partial) > 0 && incomplete(&whole) == 0, "{:?}", partial.pipelines);
     assert!(incomplete(&partial) <= partial.pipelines[0].good, "{:?}", partial.pipelines);

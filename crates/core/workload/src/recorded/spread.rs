@@ -5,7 +5,7 @@ use symphony_types::Nanos;
 
 use crate::seed::{SPREAD_STREAM, stream_rng};
 
-/// How this many arrivals lie within a span of which only their number is known.
+/// How arrivals lie within a span of which only their number is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
     /// Each anywhere in the span, independently: a Poisson process of which the number is known.

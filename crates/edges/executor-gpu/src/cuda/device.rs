@@ -46,7 +46,7 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// For this many bytes per item, and batches of at most `batch_max` items.
+    /// For items of this many bytes, and batches of at most `batch_max` items.
     pub(super) fn new(item_bytes: &[usize], batch_max: u32) -> Self {
         let mut bytes = 0_usize;
         let mut place = |&item: &usize| {
@@ -63,7 +63,7 @@ impl Tensors {
         self.bytes
     }
 
-    /// Where a tensor of this many items is.
+    /// The place of a tensor of this many items.
     pub(super) fn range(&self, index: usize, items: u32) -> std::ops::Range<usize> {
         let (begin, item) = self.places[index];
         begin..begin + item * items as usize

@@ -43,7 +43,7 @@ impl FamilyFile {
         Ok(Self { name, bytes: bytes.into() })
     }
 
-    /// What the model computes up to each cut point: as many as a cluster is told, the shallowest first.
+    /// What the model computes up to each cut point: as many as are reported to a cluster, the shallowest first.
     ///
     /// # Errors
     /// If the model cannot be read.

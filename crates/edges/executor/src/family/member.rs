@@ -95,7 +95,7 @@ impl FamilyFile {
 }
 
 impl FamilyMember {
-    /// Lets it share the trunk of a model that is loaded, and drops its own. Who runs through that trunk is not
+    /// Lets it share the trunk of a model that is loaded, and drops its own. Models that run through that trunk are not
     /// disturbed.
     ///
     /// # Errors

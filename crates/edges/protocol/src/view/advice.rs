@@ -80,7 +80,7 @@ pub struct KindAdviceView {
     pub kind: String,
     /// The advised number.
     pub target: u32,
-    /// Those that may go now, the highest ids.
+    /// The GPUs that may go now, the highest ids.
     pub release: Vec<GpuId>,
     /// What one costs, where there is a budget and it has a price.
     pub price_per_hour: Option<f64>,

@@ -32,7 +32,7 @@ pub struct StageReadiness {
     pub stage: String,
     /// The model that it asks.
     pub model: String,
-    /// That of the readiest version; none if there is no such model.
+    /// The readiness of the readiest version; none if there is no such model.
     pub readiness: Option<Readiness>,
 }
 

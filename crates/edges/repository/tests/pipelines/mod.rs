@@ -1,4 +1,4 @@
-//! Pipelines in folders: what is read, what is said to make no difference, and what is refused in which words.
+//! Pipelines in folders: what is read, what is reported to make no difference, and what is refused in which words.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -289,7 +289,7 @@ impl<M: Message> LinkReceiver<M> {
                         Err(Some(reason)) => {
                             return Err(self.bad_frame(FrameError::Malformed { link: CarrierMessage::LINK, reason }));
                         }
-                        // What it had written before is there and is read; nothing more comes.
+                        // What it had written before has arrived and is read; nothing more comes.
                         Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or_else(|| {
                             self.stream.get_mut().gone();
                             Ok(0)

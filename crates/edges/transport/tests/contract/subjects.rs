@@ -33,7 +33,7 @@ pub(crate) trait Subject: Sized {
     /// The process of that frontend dies.
     async fn kill(&mut self, index: usize);
 
-    /// So many inputs came the way that this transport is for, and none any other.
+    /// Asserts that this many inputs came by this transport, and none by another.
     fn came(&self, inputs: u64);
 }
 

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use crate::promises::{SOON, message};
 use crate::subjects::{Accepted, Dialled, connect};
 
-/// What the other process is told by.
+/// The variable with the other process's task.
 const MODE: &str = "SYMPHONY_LINKS_MODE";
 const PKI: &str = "SYMPHONY_LINKS_PKI";
 
@@ -80,7 +80,7 @@ async fn serve(mode: &str, pki: &Path) {
                     let _ = back.send_with(ToFrontend::Welcome { token: Token::new(came) }, vec![frame.tail]);
                 }
             }
-            // Nothing of one that took too long to be made.
+            // Prints nothing for a link that took too long to be made.
             if came > 0 {
                 say(came);
             }
@@ -266,7 +266,7 @@ async fn a_flood_waits_for_who_does_not_read_and_nothing_of_it_is_lost() {
     assert_eq!(full, SendError::Full);
     println!("{sent} frames fill the link of who does not read");
     assert!(sent < 2 * LINK_FRAMES_MAX as u64, "{sent} frames are somewhere");
-    // For this long the other end is asked whether it is there, and is not taken for gone.
+    // For this time the other end gets echo requests, and is not taken for gone.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!sender.is_closed());
     other.goes_on();

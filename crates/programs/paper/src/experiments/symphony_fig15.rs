@@ -71,7 +71,7 @@ struct Row {
     size: (usize, usize),
     seed: u64,
     solver: Solver,
-    /// None if it found no partition.
+    /// None if no partition was found.
     balance: Option<Balance>,
     seconds: f64,
     /// The proven lower bound; only HiGHS has one.

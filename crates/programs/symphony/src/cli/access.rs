@@ -14,16 +14,16 @@ use symphony_types::OperationId;
 use crate::contexts::{self, Context, Contexts, Named};
 use crate::exit::bad_input;
 
-/// The operator that `symphony up` makes a certificate for, and that tools are if nothing else is said.
+/// The operator that `symphony up` makes a certificate for, and the default identity of tools.
 pub(crate) const OPERATOR: (Role, &str) = (Role::Operator, "admin");
 
-/// The frontend that `symphony up` makes a certificate for, and that a load generator is if nothing else is said.
+/// The frontend that `symphony up` makes a certificate for, and the default identity of a load generator.
 pub(crate) const LOAD_FRONTEND: (Role, &str) = (Role::Frontend, "load");
 
-/// Where `symphony up` keeps certificates if nothing else is said.
+/// Where `symphony up` keeps certificates by default.
 pub(crate) const PKI_OF_UP: &str = "symphony-up/pki";
 
-/// Where the replicas of `symphony up` are if nothing else is said.
+/// Where the replicas of `symphony up` are by default.
 pub(crate) const CLUSTER_OF_UP: &str = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021";
 
 /// Where the cluster is, and who asks: what counts of [`ClusterOptions`].
@@ -64,7 +64,7 @@ struct ClusterOptions {
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     dir: PathBuf,
-    /// Who an operator is, by the context.
+    /// The operator, as the context names it.
     operator: Option<String>,
     /// The context, and the cluster of which it says the certificates are.
     of: Option<(String, String)>,

@@ -32,7 +32,7 @@ fn is_full(places: &Places) -> bool {
 }
 
 impl Answers {
-    /// The answer that is there if it is fresh, or else what `gather` finds. Who asks meanwhile waits for the same.
+    /// The kept answer if it is fresh, or else what `gather` finds. Others that ask meanwhile wait for the same.
     ///
     /// # Errors
     /// As `gather`, and if too many questions wait.

@@ -11,7 +11,7 @@ use super::{Shown, subcluster_name};
 /// After this many seconds without a sign a frontend is not shown as up: longer than a change of the watched replica
 /// takes.
 pub(crate) const SILENT_S: u64 = 5;
-/// After this many seconds without a heartbeat a replica is said to be silent: far longer than heartbeats are apart.
+/// After this many seconds without a heartbeat a replica is shown as silent: far longer than heartbeats are apart.
 pub(crate) const REPLICA_SILENT_S: u64 = 2;
 
 /// Whether a frontend is up, if known, and the same in words.

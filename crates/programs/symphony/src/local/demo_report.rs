@@ -27,7 +27,7 @@ const AFTER_KILL: Duration = Duration::from_secs(6);
 pub(crate) struct DemoTarget {
     name: String,
     slo: Nanos,
-    /// Those that answer it, one for each stage of a pipeline.
+    /// The sub-clusters that answer it, one for each stage of a pipeline.
     subclusters: Vec<String>,
 }
 

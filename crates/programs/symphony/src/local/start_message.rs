@@ -91,7 +91,7 @@ pub(super) fn federation(layout: &FederationLayout, dir: &Path) -> String {
     text
 }
 
-/// What tools have to be told that go by another cluster by themselves.
+/// A note if the current context of tools is another cluster.
 pub(super) fn context(contexts: &Contexts) -> String {
     let note = |current: &String| {
         format!("tools go by the context {current} by themselves; in their terminal: export SYMPHONY_CONTEXT=\n")

@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// What is found, as long as a call may take, of a policy that is told `input` and then asked what waits.
+    /// The finding, within the limit of a call, for a policy that gets `input` and is then asked what waits.
     fn found(hangs: Hangs, input: ClusterInput) -> Option<String> {
         let (until_the_end, end) = mpsc::channel();
         let end = Mutex::new(Some(end));

@@ -23,10 +23,10 @@ use crate::node::until_told_to_stop;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Where the frontend of `symphony up` is if nothing else is said.
+/// Where the frontend of `symphony up` is by default.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";
 const REST_OF_UP: &str = "127.0.0.1:8000";
-/// Seconds of a run that nothing else is said of.
+/// Seconds of a run before requests count, by default.
 const WARMUP_S: f64 = 1.0;
 const DURATION_S: f64 = 10.0;
 

@@ -20,7 +20,7 @@ pub(crate) fn set_insecure_actor(peer: &PeerInfo, command: &mut Command) {
     }
 }
 
-/// Who asked for an operation, when, and under which id.
+/// The origin of an operation: the actor, the time and the id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OperationOrigin {
     pub(crate) id: OperationId,

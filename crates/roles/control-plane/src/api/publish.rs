@@ -60,7 +60,8 @@ impl Viewer {
     }
 
     /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads, quarantined GPUs,
-    /// silent frontends, what every process knows, members of the group, and whether they are heard and apply the log.
+    /// silent frontends, what every process knows, members of the group, and whether they send heartbeats and apply the
+    /// log.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {

@@ -389,8 +389,8 @@ impl Control for ControlService {
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
             return raised.map_err(|status| of_this_replica(leader, status));
         }
-        // A replica that does not lead has heard no one, and one that was deposed may not know it, nor what has come
-        // since.
+        // A replica that does not lead has received no reports, and a deposed leader may not know that it is deposed,
+        // nor what has come since.
         self.proposer.linearize_once(true).await?;
         let level = self.proposer.cluster_level().newest();
         let behind = self.viewer.view_with_group().behind(level);

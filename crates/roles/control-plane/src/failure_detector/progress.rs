@@ -19,7 +19,7 @@ pub(crate) struct Progress {
 struct Applied {
     boot: BootId,
     index: u64,
-    /// The newest level that it knows, once it has told.
+    /// The newest level that it knows, once it has reported it.
     level: Option<Level>,
     last_heard: Instant,
     /// While it lags: the index that it has to reach, since when, and whether its lag was logged.
@@ -27,7 +27,7 @@ struct Applied {
 }
 
 impl Applied {
-    /// Whether it still reports its progress. That of one that died or was replaced is unknown.
+    /// Whether it still reports its progress. The progress of a replica that died or was replaced is unknown.
     fn is_heard(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.last_heard) <= APPLIES_WITHIN
     }
@@ -59,32 +59,32 @@ impl Progress {
         !late
     }
 
-    /// Records what a boot of a replica told with its last heartbeat.
+    /// Records what a boot of a replica reported with its last heartbeat.
     pub(crate) fn set_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
         if let Some(known) = self.nodes.get_mut(&node).filter(|known| known.boot == boot) {
             known.level = Some(level);
         }
     }
 
-    /// The newest level that a boot of a replica knows, if it has told.
+    /// The newest level that a boot of a replica knows, if it has reported it.
     pub(crate) fn level_of(&self, node: NodeId, boot: BootId) -> Option<Level> {
         self.nodes.get(&node).filter(|known| known.boot == boot)?.level
     }
 
-    /// The number of lagging replicas that are heard.
+    /// The number of lagging replicas that send heartbeats.
     pub(crate) fn late(&self, now: Instant) -> usize {
         let is_late = |known: &&Applied| known.is_heard(now) && known.owes.is_some_and(|(.., is_logged)| is_logged);
         self.nodes.values().filter(is_late).count()
     }
 
-    /// How long a replica was not heard by this one, which has led since then.
+    /// How long ago this replica, which has led since then, last heard from another one.
     pub(crate) fn silent(&self, now: Instant, node: NodeId, leads_since: Instant) -> Duration {
         let last_heard = self.nodes.get(&node).map_or(leads_since, |known| known.last_heard.max(leads_since));
         now.saturating_duration_since(last_heard)
     }
 
-    /// For how long a replica has not come to where this one was, which has led since then; none if it is not late, or
-    /// not heard: then it is not known.
+    /// For how long a replica has not reached what this one, which has led since then, had applied; none if it is not
+    /// late, or sends no heartbeats: then it is not known.
     pub(crate) fn stuck(&self, now: Instant, node: NodeId, leads_since: Instant) -> Option<Duration> {
         let known = self.nodes.get(&node)?;
         let (_, since, is_late) = known.owes?;

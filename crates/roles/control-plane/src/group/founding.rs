@@ -144,7 +144,7 @@ async fn ask(proposer: &Proposer, node: NodeId, question: Question) -> Result<(u
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable })).await;
     let answer = answer.map_err(|_| format!("no answer within {ANSWER_WITHIN:?}"))?;
     let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
-    // Who speaks for a quorum is its leader.
+    // Only its leader speaks for a quorum.
     if question == Question::Replica && answer.replica != node.get() {
         return Err(format!("replica {} answers there", answer.replica));
     }

@@ -157,8 +157,8 @@ impl Membership {
         tracing::info!(%node, addr, "a replica comes: it catches up first");
         let group = self.proposer.group();
         if before.addresses.get(node).is_some_and(|known| known != addr) {
-            // A learner that never answered, perhaps at a wrong address: the group would keep the first address it
-            // was told.
+            // A learner that never answered, perhaps at a wrong address: the group would keep the first address that it
+            // was given.
             group.remove_learners([*node].into()).await?;
         }
         let caught_up = async {

@@ -33,7 +33,7 @@ pub(crate) struct ClusterStateMachine {
     applied: watch::Sender<u64>,
     checkpoints: Checkpoints,
     metrics: Metrics,
-    /// What this process knows; it is told what the state says.
+    /// What this process knows; it follows the state.
     level: ClusterLevel,
 }
 

@@ -162,7 +162,7 @@ fn answers(questions: &[Question]) -> Answers {
 pub(crate) struct Splitter {
     last: Option<Instant>,
     running: Option<JoinHandle<Answers>>,
-    /// Those that could not be split last time: each is told once.
+    /// Pipelines that could not be split last time: each is logged once.
     unmet: BTreeMap<String, String>,
 }
 

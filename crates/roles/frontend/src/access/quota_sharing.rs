@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::tenants::Tenants;
 use crate::clusters::cluster::Cluster;
 
-/// How often demands are told: a share follows a load within three of these.
+/// How often demands are reported: a share follows a load within three of these.
 const SHARED_EVERY: Duration = Duration::from_secs(1);
 /// How long the leader may take. Without an answer the last share stays.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);

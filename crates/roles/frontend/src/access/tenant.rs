@@ -16,9 +16,9 @@ const COST_WEIGHT: f64 = 0.05;
 /// demand there would be no share, and without a share no request is ever read.
 const UNREAD_ITEMS: f64 = 1.0;
 const UNREAD_GPU_PART: f64 = 1e-3;
-/// The longest wait that a client is told: shares change within seconds.
+/// The longest wait that a refusal names: shares change within seconds.
 const WAIT_MAX: Nanos = Nanos::from_millis(60_000);
-/// The wait where there is no share at all: it follows the demand within this long.
+/// The wait where there is no share at all: it follows the demand within this time.
 const WAIT_WITHOUT_SHARE: Nanos = Nanos::from_millis(4000);
 /// Weight of the newest second in what is asked for: shares shall follow loads, and not every burst.
 const OFFERED_WEIGHT: f64 = 0.5;
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn both_quotas_count_and_the_one_that_is_used_up_is_named() {
         let tenant = tenant("items_per_s = 20\ngpu_seconds_per_s = 0.2", None);
-        // One of two frontends: half of the quota.
+        // This is one of two frontends: half of the quota.
         for _ in 0..5 {
             assert_eq!(tenant.charge(Time::ZERO, 1, Nanos::from_millis(10)), Ok(()));
         }

@@ -70,7 +70,7 @@ pub struct Tenants {
     path: PathBuf,
     in_flight_max: usize,
     began: Instant,
-    /// Frontends of the cluster, as far as known: a new quota is divided among this many.
+    /// Frontends of the cluster, as far as known: a new quota is divided among them.
     frontends: AtomicU32,
     /// Whether quotas have been divided by that.
     begun: AtomicBool,
@@ -220,7 +220,7 @@ impl Tenants {
         }
     }
 
-    /// Who calls, by what it shows.
+    /// The caller, by the credentials that it shows.
     ///
     /// # Errors
     /// If it shows nothing, or nothing that is known.
@@ -314,8 +314,8 @@ impl Tenants {
         }
     }
 
-    /// The cluster has this many frontends. Until it is told more, this one gives an equal part of what it may give. Of
-    /// several clusters the first one counts: a share may have been told by then.
+    /// The cluster has this many frontends. Until it gets its share, this one gives an equal part of each quota. Of
+    /// several clusters the first one counts: a share may have come by then.
     pub(crate) fn begin_with(&self, frontends: u32) {
         if self.begun.swap(true, Ordering::Relaxed) {
             return;
@@ -513,7 +513,7 @@ mod tests {
         std::fs::rename(&beside, &scene.path).unwrap();
         assert_eq!(scene.tenants.reload(), Ok(true));
         assert!(!knows("key-a") && knows("key-b"));
-        // What makes no sense is said once, and stays wrong.
+        // An invalid file is logged once, and stays invalid.
         std::fs::write(&scene.path, "[[tenant]]").unwrap();
         assert!(scene.tenants.reload().is_err() && scene.tenants.reload() == Ok(false) && is_ok(0));
     }

@@ -9,7 +9,7 @@ use crate::requests::request_table::{Ending, OpenRequest, Payload};
 const MODEL: ModelId = ModelId::new(4);
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
-/// A cluster, and what its way to the sub-cluster's leader is told.
+/// A cluster, and the commands to its link to the sub-cluster's leader.
 fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<LeaderCommand>) {
     let identity = FrontendIdentity {
         name: "f".into(),

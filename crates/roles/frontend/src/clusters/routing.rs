@@ -8,7 +8,7 @@ use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName
 
 use crate::oip::{ModelInfo, ModelState};
 
-/// Profiles may say this many times as much as batches really take: leads learn that, and nothing is refused for it
+/// Profiles may be off by this factor from what batches really take: leads learn that, and nothing is refused for it
 /// here.
 pub(crate) const PROFILE_OFF_MAX: u64 = 4;
 

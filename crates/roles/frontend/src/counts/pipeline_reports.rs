@@ -8,7 +8,7 @@ use crate::inner::Inner;
 
 /// How often the leader hears what was counted: splits follow loads within a few of these.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
-/// How long one report may take. What is not told is lost: the next one says as much.
+/// How long one report may take. What is not reported in time is lost: the next one says as much.
 const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Tells the leader of the cluster's control group what was counted of its pipelines, until the frontend ends.

@@ -9,8 +9,8 @@ use symphony_protocol::control::ModelRate;
 /// Rates are averages that forget within this time: long enough for Poisson noise of slow models, short enough for a
 /// plan.
 const OVER: Duration = Duration::from_secs(30);
-/// Before this long a frontend says nothing: what its clients ask for is not known, and half of them have not come back
-/// after a restart. The federation notices after as long that its former boot is silent.
+/// A frontend reports nothing before this time: what its clients ask for is not known, and half of them have not come
+/// back after a restart. The federation notices after as long that its former boot is silent.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Models that are counted: as many as a federation may have.
 const MODELS_MAX: usize = 4096;

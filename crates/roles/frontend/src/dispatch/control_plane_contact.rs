@@ -15,7 +15,7 @@ const UNREACHED_FOR: Duration = Duration::from_secs(1);
 /// What a replica says, asked for a sub-cluster that it does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContactAnswer {
-    /// It has heard of a quorum lately: the next leader is named in a moment.
+    /// It has had contact with a quorum lately: the next leader is named in a moment.
     InContact,
     /// It has not.
     OutOfContact,
@@ -23,7 +23,7 @@ pub(crate) enum ContactAnswer {
     NoAnswer,
 }
 
-/// The control plane of one cluster, by what its replicas said last.
+/// The control plane of one cluster, by the last answers of its replicas.
 #[derive(Debug, Default)]
 pub(crate) struct ControlPlaneContact(Mutex<Option<(Instant, Vec<ContactAnswer>)>>);
 
@@ -31,7 +31,7 @@ impl ControlPlaneContact {
     /// Whether no replica can name another leader, `unlinked` after the last link to one. `ask` asks the others, if
     /// that is due.
     pub(crate) async fn is_lost(&self, unlinked: Duration, ask: impl Future<Output = Vec<ContactAnswer>>) -> bool {
-        // Who comes meanwhile waits for the same answers.
+        // Callers that come meanwhile wait for the same answers.
         let mut last = self.0.lock().await;
         let answers = match last.take() {
             Some((at, answers)) if at.elapsed() < WORD_COUNTS_FOR => last.insert((at, answers)),

@@ -15,7 +15,7 @@ pub(crate) fn classify(data: &[u8], spec: &TensorSpec, classes: u32, labels: Opt
     items.flat_map(|item| of_item(item, spec.data_type, classes, labels)).collect()
 }
 
-/// How many classes each item gets when this many are asked for.
+/// How many classes each item gets when `requested` are asked for.
 pub(crate) fn classes_of(spec: &TensorSpec, requested: u32) -> u32 {
     let elements = spec.item_bytes() / spec.data_type.size_bytes();
     requested.min(u32::try_from(elements).unwrap_or(u32::MAX))

@@ -31,7 +31,7 @@ pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);
 /// A client must send the body of a request within this time.
 pub const BODY_READ_MAX: Duration = Duration::from_secs(30);
-/// What a refused client is told to wait before it tries again.
+/// The wait that a refusal names before the client tries again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The limits that a deployment can choose. What they are if it chooses none, the configuration's defaults say.

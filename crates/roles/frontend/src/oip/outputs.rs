@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) encoding: Encoding,
-    /// This many of its likeliest classes instead of its elements.
+    /// The number of likeliest classes to return instead of its elements.
     pub(crate) classes: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Selection {
         self.wanted.iter().map(|wanted| (&model.signature.outputs[wanted.index], wanted.form))
     }
 
-    /// Whether what is wanted in shared memory has room there, for this many items.
+    /// Whether the outputs that are wanted in shared memory fit there, for this many items.
     ///
     /// # Errors
     /// If not.

@@ -182,7 +182,7 @@ fn parse_version_header(text: &str) -> Result<u64, InferError> {
     parse_version(text.trim()).ok_or_else(expected)
 }
 
-/// The trace that a call belongs to. One that is none is passed over: no request is refused for its trace.
+/// The trace that a call belongs to. An invalid one is ignored: no request is refused for its trace.
 pub(crate) fn trace_of(headers: &axum::http::HeaderMap) -> Option<TraceContext> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok())
 }
@@ -268,7 +268,7 @@ fn priority(value: &Parameter) -> Result<u32, InferError> {
 
 /// Refuses the parameters `unknown`, if there are any.
 fn refuse_unknown(whose: &str, mut unknown: Vec<&str>, known: &[&str]) -> Result<(), InferError> {
-    /// Names that are told; a request may have thousands.
+    /// Names in a refusal; a request may have thousands.
     const NAMED_MAX: usize = 8;
     if unknown.is_empty() {
         return Ok(());
@@ -382,7 +382,7 @@ impl InputParameters {
 pub(crate) struct OutputParameters {
     /// Whether it shall come as binary data.
     pub(crate) binary: Option<bool>,
-    /// This many of its likeliest classes shall come instead of its elements.
+    /// The number of likeliest classes to return instead of its elements.
     pub(crate) classes: Option<u32>,
     /// Where it shall be written, if to shared memory.
     pub(crate) placed: Option<Placement>,

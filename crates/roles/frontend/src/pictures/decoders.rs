@@ -1,4 +1,4 @@
-//! Pictures become inputs on threads for such work, this many at once, while their requests are queued.
+//! Pictures become inputs on threads of their own, up to a limit, while their requests are queued.
 //!
 //! ```text
 //! request ─ begin: room, memory? ─▶ wait for a thread, each ─▶ decode … ─▶ Progress::Made: the whole payload
@@ -91,19 +91,19 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// The pictures of one request on their way. Those that have not begun are given up when it is dropped.
+/// The pictures of one request on their way. Pictures that have not begun are given up when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Decoding {
     task: JoinHandle<Result<Bytes, InferError>>,
     begun: Option<oneshot::Receiver<()>>,
-    /// Nothing was told of it yet.
+    /// Nothing was reported of it yet.
     waiting: bool,
 }
 
 /// How far the pictures of a request have come.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// The input is there within milliseconds: schedulers may hear of the request.
+    /// The input is ready within milliseconds: schedulers may hear of the request.
     Begun,
     /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until
     /// the last of its clones is gone.

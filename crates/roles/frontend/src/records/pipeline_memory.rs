@@ -38,7 +38,7 @@ pub(crate) struct StageLog(Mutex<Noted>);
 #[derive(Debug, Default)]
 struct Noted {
     notes: Vec<StageNote>,
-    /// Those that are not among the notes.
+    /// Stage requests that are not among the notes.
     more: u64,
 }
 

@@ -26,11 +26,11 @@ use crate::repository::repository_listing::Listing;
 const ROLLOUTS_MAX: usize = 16;
 /// The folder is read at most this often, however many clients ask for the index.
 const LISTED_EVERY: Duration = Duration::from_secs(1);
-/// How long the folder, or one model in it, may take to be read before its caller is told so: a few files, on a mount
-/// that may be slow.
+/// How long the folder, or one model in it, may take to be read before its caller gets an error: a few files, on a
+/// mount that may be slow.
 const READ_WITHIN: Duration = Duration::from_secs(20);
 /// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has
-/// been told.
+/// got an error.
 const READS_MAX: usize = ROLLOUTS_MAX;
 /// The line of the folder itself, if it cannot be read. No model is called so: none has a slash in its name.
 const FOLDER_LINE: &str = "repository/";
@@ -45,7 +45,7 @@ pub struct RepositoryAccess {
     loader: Option<Loader>,
 }
 
-/// Who loads models for callers, as an operator.
+/// Loads models for callers, as an operator.
 #[derive(Clone, Debug)]
 struct Loader {
     control: ControlClient,

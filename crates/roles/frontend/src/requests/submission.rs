@@ -38,7 +38,7 @@ impl Cluster {
         }
     }
 
-    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader
+    /// Puts the input of an announced request where backends of this host read it, if it is ready: while its leader
     /// hears of it.
     fn share(&self, sequence: u64) {
         if let Some(inputs) = &self.inputs {

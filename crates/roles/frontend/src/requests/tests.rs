@@ -461,7 +461,7 @@ async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_
     assert!(there.end(1, answer()));
     asking.await.unwrap().unwrap();
 
-    // Nobody has.
+    // No cluster has it.
     a.show(&view(true, Duty::Serving));
     let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
     let receipt = Receipt::default();
@@ -472,7 +472,7 @@ async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_
     assert_eq!(asking.await.unwrap().unwrap_err(), InferError::Failed(FailReason::ModelNotReady));
     assert_eq!((frontend.in_flight(), frontend.ledger.counts().lost(0)), (0, 0));
 
-    // Who reads its request by an old word of the model is not answered by the new one.
+    // A client that reads a request by an old description of the model is not answered by the new one.
     let late = frontend.infer(request(Receipt::default(), None)).await.unwrap_err();
     assert!(matches!(late, InferError::UnknownModel(_)), "{late}");
 }

@@ -1,4 +1,4 @@
-//! Which callers are let in, and what the others are told.
+//! Which callers are let in, and what the others get.
 
 use futures::SinkExt as _;
 use serde_json::{Value, json};

@@ -386,7 +386,7 @@ impl Running {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), limits, IN_FLIGHT_MAX).await
     }
 
-    /// With this many requests in flight at the most.
+    /// A server with at most this many requests in flight.
     pub(crate) async fn start_for(in_flight_max: usize) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), in_flight_max).await
     }

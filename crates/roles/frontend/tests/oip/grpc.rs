@@ -215,7 +215,7 @@ async fn a_message_over_the_limit_is_refused_before_it_is_held() {
 #[tokio::test]
 async fn a_passed_deadline_is_told_as_such_and_cancels_the_request() {
     let running = Running::start().await;
-    // A client that does not keep the time itself, so that the server's word is heard.
+    // A client that does not keep the time itself, so that the server's answer arrives.
     let mut builder = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
     let http = builder.http2_only(true).build_http::<tonic::body::Body>();
     let origin = format!("http://{}", running.grpc).parse().unwrap();

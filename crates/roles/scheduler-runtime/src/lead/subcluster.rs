@@ -210,19 +210,19 @@ struct LeadTask {
     backends: BTreeMap<BackendId, LinkedBackend>,
     /// Delays measured by the backends.
     data_delays: DataDelays,
-    /// What the served models were told.
+    /// The queue configurations of the served models.
     served: HashMap<ModelId, ServedModel>,
     /// GPU kinds by class, in the order of their first appearance. A kind keeps its class until the lead ends, since
     /// plans and grants under way name it.
     kinds: Vec<String>,
-    /// The classes that models were last told.
+    /// The classes that were last sent to models.
     classes: GpuClasses,
-    /// Whether models were last told that no backend takes work.
+    /// Whether models last learnt that no backend takes work.
     all_drained: bool,
     /// Backends that are not used because their GPUs are of one kind too many.
     left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
-    /// Backends that obey another leader, by the token under which they were linked, and when they said so.
+    /// Backends that obey another leader, by the token under which they were linked, and when they reported that.
     fenced: BTreeMap<(BackendId, Token), Instant>,
     recovered: bool,
 }

@@ -123,7 +123,7 @@ impl TapeRecorder {
         self.append(None, |chunk| chunk.cluster(CLUSTER, policy, facts));
     }
 
-    /// The policy is about to be told of a model.
+    /// The policy is about to get a model.
     pub(crate) fn cluster_model(&mut self, slot: u32, (model, name): (ModelId, &str)) {
         self.append(None, |chunk| chunk.cluster_model(CLUSTER, slot, model, name));
     }

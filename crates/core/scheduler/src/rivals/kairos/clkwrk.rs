@@ -61,7 +61,7 @@ impl Queue {
 }
 
 impl Clkwrk {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts) -> Self {
         Self {

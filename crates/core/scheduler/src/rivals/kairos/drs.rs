@@ -33,8 +33,8 @@ pub struct Drs {
 }
 
 impl Drs {
-    /// Without models and GPUs, which it is told of. Queries of up to `threshold` items go to auxiliary GPUs; without a
-    /// number it is sought.
+    /// Without models and GPUs, which come as inputs. Queries of up to `threshold` items go to auxiliary GPUs; without
+    /// a number it is sought.
     #[must_use]
     pub fn new(facts: &ClusterFacts, threshold: Option<u32>) -> Self {
         Self {

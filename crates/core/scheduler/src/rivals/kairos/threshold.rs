@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::ClassProfiles;
 
-    /// An epoch with this many lost.
+    /// An epoch with this many lost queries.
     fn epoch(threshold: &mut Threshold, lost: u32) -> u32 {
         (0..EPOCH_QUERIES).for_each(|query| threshold.ended(query < lost));
         threshold.items()

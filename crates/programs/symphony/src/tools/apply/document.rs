@@ -30,7 +30,7 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// That of a file, by its name.
+    /// The syntax of a file, by its name.
     pub(super) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Self::Yaml),
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 /// A model as it is written. Everything but the name may be missing: what is missing is as `model load` has it for a
-/// model that is loaded, and stays as it is for one that is there.
+/// new model, and stays as it is for an existing one.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Document {

@@ -1,7 +1,7 @@
 //! `symphony apply`: has a cluster serve models as files declare them.
 //!
 //! All files are read and compared with the cluster before anything is changed. Requests are split among versions when
-//! all of them are there. `document` is the text, `wanted` the comparison.
+//! all of them are loaded. `document` is the text, `wanted` the comparison.
 
 mod document;
 mod wanted;

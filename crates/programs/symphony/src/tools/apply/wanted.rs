@@ -89,15 +89,15 @@ pub(super) struct ApplyPlan {
     pub(super) notes: Vec<String>,
     /// What is loaded as declared, and not ready.
     pub(super) unready: Vec<String>,
-    /// No version of it is there yet.
+    /// No version of it is loaded yet.
     pub(super) is_new: bool,
 }
 
 /// What the cluster lacks of a model. `declared`: everything that is declared beside it.
 ///
 /// # Errors
-/// If it is there otherwise than can be changed in place, or not there and nothing says what to load; if it names a
-/// sub-cluster or a version that will not be there.
+/// If it is loaded in a way that cannot be changed in place, or is not loaded and nothing says what to load; if it
+/// names a sub-cluster or a version that will not be there.
 pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<ApplyPlan, String> {
     let loaded: BTreeMap<_, _> = versions(view, &wanted.name).collect();
     let mut plan = ApplyPlan { is_new: loaded.is_empty(), ..ApplyPlan::default() };

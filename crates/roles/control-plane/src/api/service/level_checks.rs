@@ -91,7 +91,7 @@ impl ControlService {
             // Replicas report it with their heartbeats.
             Member::Scheduler(_) => return None,
         };
-        // One that registered by another replica may not be known here yet: then its role has to do.
+        // A process that registered at another replica may not be known here yet: then its role has to do.
         let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
         let boot = (member, BootId::new(process.boot_id));
         is_itself.then(|| self.viewer.levels.begin(boot, Level::from_message(process.level)))

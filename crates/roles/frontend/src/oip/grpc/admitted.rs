@@ -53,7 +53,7 @@ impl MessageRead {
     }
 }
 
-/// Admits inference calls before their message is read; of all others it waits for the message for this long only.
+/// Admits inference calls before their message is read; of all others it waits for the message only for this time.
 #[derive(Debug)]
 pub(crate) struct Admitted<I, S> {
     inner: I,

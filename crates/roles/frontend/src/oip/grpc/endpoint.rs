@@ -67,7 +67,7 @@ fn unread<S: InferenceService>(refused: Status, service: &S, stream: &Arrival) -
     status::of_infer(&error)
 }
 
-/// Who calls, of a call that is not admitted.
+/// The caller of a call that needs no admission.
 fn caller(extensions: &Extensions) -> Result<Caller, Status> {
     Caller::of(extensions).map_err(|refused| status::of_access(&refused))
 }

@@ -40,7 +40,7 @@ pub(crate) fn check(
         InputParameters::parse(&input.name, read(&input.parameters)).map(|parameters| parameters.placed)
     };
     let placed = request.inputs.iter().map(placed_of).collect::<Result<Vec<_>, _>>()?;
-    // Those in shared memory have no entry.
+    // Outputs in shared memory have no entry.
     let sent = placed.iter().filter(|placed| placed.is_none()).count();
     let raw = !request.raw_input_contents.is_empty();
     if raw && request.raw_input_contents.len() != sent {

@@ -198,7 +198,7 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
             },
             Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => {
                 let answering = tokio::time::timeout(BODY_READ_MAX, self.health.clone().call(request));
-                // Its answers begin as soon as the message is there.
+                // Its answers begin as soon as the message has arrived.
                 Box::pin(async move { answering.await.unwrap_or_else(|_| Ok(not_read_in_time())) })
             }
             Some(name) if reflection::SERVICE_NAMES.contains(&name) => match self.authenticate(&mut request) {

@@ -61,7 +61,7 @@ pub(crate) async fn infer<S: InferenceService>(
             let answered = answer(&shared, &path, taken, &receipt).await;
             reply::named(answered.unwrap_or_else(|refused| reply::of_infer(&refused)), &receipt)
         }
-        // What is left of the body ends the connection; that must be said, or a client that keeps its connections
+        // What is left of the body ends the connection; the answer must say so, or a client that keeps its connections
         // sends the next request into nothing.
         Err(error) => {
             let context = RequestContext::of(caller, "", trace);

@@ -8,7 +8,7 @@ use super::tensors::output;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::oip::OutputRows;
 
-/// Outputs in the order of the signature, item after item, and what is said of their rows.
+/// Outputs in the order of the signature, item after item, and the information on their rows.
 ///
 /// # Errors
 /// If a result that is needed is not there, as no run leaves behind.

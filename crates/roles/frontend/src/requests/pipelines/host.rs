@@ -42,7 +42,7 @@ pub(super) enum Ended {
         execution: Nanos,
         pipeline_answer: PipelineAnswer,
     },
-    /// No answer, and what its client is told if a stage is to blame.
+    /// No answer, and the error for its client if a stage is to blame.
     Lost {
         end: AttemptEnd,
         of_stage: Option<InferError>,
@@ -59,7 +59,7 @@ struct StageEnd {
 /// A stage request without an end.
 struct OpenAsk {
     stage: usize,
-    /// None if there is none to ask.
+    /// None if no model could be asked.
     model: Option<Arc<ModelInfo>>,
     receipt: Receipt,
     asked_at: Instant,
@@ -84,7 +84,7 @@ pub(super) struct Host<'a> {
     in_flight: FuturesUnordered<Abortable<BoxFuture<'static, StageEnd>>>,
     /// By item and number.
     asks: HashMap<(usize, AskId), OpenAsk>,
-    /// Those of them that are attempts.
+    /// How many of them are attempts.
     open: Arc<AtomicUsize>,
     /// For results, until all of them have been used.
     memory: Vec<Arc<Memory>>,

@@ -139,7 +139,7 @@ impl Inner {
     }
 }
 
-/// What the run is told of a stage request without a result. None if what its client sent is to blame.
+/// The run's event for a stage request without a result. None if what its client sent is to blame.
 pub(super) fn lost(error: &InferError) -> Option<Lost> {
     Some(match error {
         InferError::BadPicture(_) | InferError::InvalidRequest(_) => return None,

@@ -134,7 +134,7 @@ async fn what_was_retired_and_is_to_be_held_before_the_link_has_seen_it_is_given
     scene.usage.send_replace(Usage::Use);
     assert!(matches!(scene.next_message().await, RankMessage::Resume { gpu: 0, .. }));
 
-    // The backend is told that no more plans come only once that is true.
+    // The backend learns that no more plans come only once that is true.
     scene.usage.send_replace(Usage::Retire);
     let RankMessage::Retire { round, done, .. } = scene.next_message().await else { panic!("still granted") };
     done.send(round).unwrap();

@@ -236,7 +236,7 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     while scene.turn().wake_at == Time::ZERO {}
     scene.send_outputs();
     assert!(scene.offers());
-    // The waiting requests are of the new queue before anything that concerns them is heard.
+    // The waiting requests are of the new queue before any message about them is handled.
     let changed = Policy { ready_order: ReadyOrder::Deadline, ..Policy::EAGER };
     let (model, slo) = (ModelId::new(0), Nanos::from_millis(30_000));
     let other = ModelQueueConfig { slo, ..config(changed) };

@@ -14,7 +14,7 @@ use crate::workers::messages::PlanId;
 /// What of a step could not be carried out.
 #[derive(Default)]
 struct Undone {
-    /// GPUs whose links have ended, which their links have not said yet.
+    /// GPUs whose links have ended without having reported it yet.
     gpus: Vec<u32>,
     /// The requests that were planned there, by model slot.
     requests: Vec<(u32, Request)>,

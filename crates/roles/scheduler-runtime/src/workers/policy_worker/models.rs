@@ -1,4 +1,4 @@
-//! The models as the policy is told of them.
+//! The models as the policy knows them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use crate::workers::counters::count;
 use crate::workers::load::ModelCounts;
 use crate::workers::messages::ModelMessage;
 
-/// A measured value is told again when it differs from the last one told by this share: it is never exact, and a policy
-/// may have much to do with a new one.
+/// A measured value is sent again when it differs from the last one by this share: it is never exact, and a policy may
+/// have much to do with a new one.
 const CHANGE_TOLD: f64 = 0.1;
 
 /// The largest part of an SLO that lateness takes off deadlines: a machine that pauses is no reason to serve nothing.
@@ -39,13 +39,13 @@ pub(super) struct ModelSlot {
 }
 
 impl ModelSlot {
-    /// This many requests more are the policy's.
+    /// The policy has this many more requests.
     pub(super) fn came(&mut self, requests: u64) {
         self.waiting += requests;
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
     }
 
-    /// This many requests are the policy's no longer.
+    /// The policy has this many fewer requests.
     pub(super) fn left(&mut self, requests: u64) {
         self.waiting = self.waiting.saturating_sub(requests);
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl PolicyWorker {
         }
     }
 
-    /// When measured values are told next; never while no request comes.
+    /// When measured values are sent next; never while no request comes.
     pub(super) fn next_measured_at(&self) -> Time {
         let changed = self.slots.iter().flatten().any(|model| {
             let (sent, now) = (model.known.rate_per_second, model.rate.per_second());

@@ -33,7 +33,7 @@ struct Plain {
     too_early: Nanos,
     /// Drops all that waits when one is cancelled.
     drops_at_cancel: bool,
-    /// What it was told of rates.
+    /// The rates that it got.
     rates: Arc<std::sync::Mutex<Vec<f64>>>,
 }
 
