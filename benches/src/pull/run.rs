@@ -41,7 +41,7 @@ pub struct Options {
 /// What one way took, in microseconds.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// The way.
+    /// The kind of transport, as in tables.
     pub way: &'static str,
     /// Pulls that were measured.
     pub pulls: u64,

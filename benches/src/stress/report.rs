@@ -41,7 +41,7 @@ pub struct StressReport {
     /// What was not met over all: dropped, late, and never heard of again. GPUs that hang meet nothing: there only what
     /// was dropped or late is bad.
     pub bad_rate: f64,
-    /// Mean batch.
+    /// Items of a batch, on average.
     pub mean_batch: f64,
     /// Candidates ranked per second.
     pub offers_per_s: f64,

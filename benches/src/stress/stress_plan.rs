@@ -10,7 +10,7 @@ use symphony_types::{LatencyProfile, Nanos};
 pub struct StressPlan {
     /// Models, equally popular.
     pub models: u32,
-    /// GPUs.
+    /// GPUs of all backends together.
     pub gpus: u32,
     /// Model threads beside the rank thread; 0 runs both kinds of worker on one thread.
     pub model_threads: u32,

@@ -75,7 +75,7 @@ pub struct AutoscalerSettings {
 pub struct SettingsError {
     /// Its name.
     pub key: &'static str,
-    /// What was expected.
+    /// The range that was expected.
     pub expected: &'static str,
     /// The given value.
     pub got: String,

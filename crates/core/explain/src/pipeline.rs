@@ -22,7 +22,7 @@ pub struct PipelineExplanation {
     pub reason: String,
     /// Age of its outcome.
     pub ended_ago_ms: f64,
-    /// Its outcome.
+    /// When it had its outcome.
     pub ended_ms: f64,
     /// Its deadline, that is, its budget.
     pub deadline_ms: f64,
@@ -46,7 +46,7 @@ pub struct StageExplanation {
     pub request: Option<String>,
     /// When it was asked.
     pub asked_ms: f64,
-    /// Its end.
+    /// When it ended.
     pub ended_ms: f64,
     /// Its own deadline.
     pub deadline_ms: f64,

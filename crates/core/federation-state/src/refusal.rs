@@ -96,7 +96,7 @@ pub enum Refusal {
     /// The reply itself could not be encoded.
     #[error("malformed answer: {reason}")]
     Malformed {
-        /// Why.
+        /// What is wrong with it, for display.
         reason: String,
     },
 }

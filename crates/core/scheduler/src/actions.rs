@@ -165,7 +165,7 @@ pub enum ModelAction {
     Drop {
         /// The dropped request, as it arrived.
         request: Request,
-        /// Why.
+        /// The reason, as clients and metrics see it.
         reason: DropReason,
         /// What caused the drop.
         cause: DropCause,

@@ -40,7 +40,7 @@ pub enum ClusterInput {
     Model {
         /// The model's slot.
         model: u32,
-        /// What is known of it.
+        /// Its profiles, SLO, rate and delays.
         known: Arc<ClusterModel>,
     },
     /// The model is served no longer. Its waiting requests leave the policy; the host ends them. Plans that were sent
@@ -148,7 +148,7 @@ pub enum ClusterAction {
         model: u32,
         /// The dropped request, as it arrived.
         request: Request,
-        /// Why.
+        /// The reason, as clients and metrics see it.
         reason: DropReason,
         /// What caused the drop; `None` from policies that do not explain themselves.
         cause: Option<DropCause>,

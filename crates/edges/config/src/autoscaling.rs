@@ -25,6 +25,6 @@ pub struct AutoscalingConfig {
 pub struct PriceConfig {
     /// Its kind, as in `backend.gpus`.
     pub kind: String,
-    /// One of them.
+    /// The price of one GPU of the kind.
     pub per_hour: f64,
 }

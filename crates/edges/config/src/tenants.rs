@@ -84,7 +84,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// All of them.
+    /// Every right.
     pub const ALL: [Self; 4] = [Self::Infer, Self::Status, Self::Repository, Self::Console];
 
     /// Its word in the file and in messages.

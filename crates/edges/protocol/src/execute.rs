@@ -201,7 +201,7 @@ pub enum FromBackend {
         token: Token,
         /// The model of the plan.
         model: ModelId,
-        /// Why.
+        /// The reason for the refusal.
         refusal: Refusal,
     },
     /// A plan is done.

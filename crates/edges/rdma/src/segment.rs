@@ -27,7 +27,7 @@ pub enum SegmentKind {
 /// The head of one SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What it is for.
+    /// Data, credits, a proof or the end.
     pub kind: SegmentKind,
     /// Counts the segments of one direction from 0, to detect stale contents of a reused buffer.
     pub number: u64,

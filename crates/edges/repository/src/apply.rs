@@ -23,7 +23,7 @@ pub enum ApplyError {
     /// It was tried and failed; the previous versions are still served.
     #[error("{reason}")]
     Failed {
-        /// Why.
+        /// The reason, as the cluster reported it.
         reason: String,
         /// The log index of the cluster's answer, for callers that watch the cluster themselves.
         as_of: u64,

@@ -20,7 +20,7 @@ pub enum RepositoryError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The text is no model configuration.

@@ -30,7 +30,7 @@ pub mod parameters {
     pub const SUBCLUSTER: &str = "subcluster";
     /// `true` if it is to share its trunk with no other model; `false` if not given.
     pub const OWN_TRUNK: &str = "own_trunk";
-    /// All of them.
+    /// Every key.
     pub const ALL: [&str; 7] = [SLO_MS, PROFILE, TRANSFORMS, POLICY, VALUE, SUBCLUSTER, OWN_TRUNK];
 }
 

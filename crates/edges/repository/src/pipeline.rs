@@ -15,7 +15,7 @@ use crate::{RepositoryError, no_difference};
 /// A pipeline of a repository, as a cluster can be asked to load it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepositoryPipeline {
-    /// What it is.
+    /// Stages, edges and SLO.
     pub declaration: PipelineDeclaration,
     /// Fields of its configuration that have no effect here, as text.
     pub notes: Vec<String>,

@@ -46,7 +46,7 @@ pub enum RingError {
     Written {
         /// What it says.
         written: u64,
-        /// What was taken of it.
+        /// Bytes that this end has taken.
         taken: u64,
         /// How many bytes its ring holds.
         bytes: usize,
@@ -56,7 +56,7 @@ pub enum RingError {
     Taken {
         /// What it says.
         taken: u64,
-        /// What was written.
+        /// Bytes that this end has written.
         written: u64,
         /// How many bytes the ring holds.
         bytes: usize,

@@ -92,7 +92,7 @@ pub struct FinishedSpan {
     pub ids: SpanIds,
     /// The span above it; none if it is the first of its trace.
     pub parent: Option<u64>,
-    /// What it is of.
+    /// The name of the span, as traces show it.
     pub name: &'static str,
     /// Whether it answers a call from outside.
     pub serves: bool,

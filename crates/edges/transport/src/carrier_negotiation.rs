@@ -40,7 +40,7 @@ const DEVICE_CALLS_AT_ONCE: usize = 8;
 /// What a link's writer is to do about the carrier.
 #[derive(Debug)]
 pub(crate) enum WriterCommand {
-    /// Sends this.
+    /// Sends a carrier message.
     Send(CarrierMessage),
     /// Announces the change, and changes over.
     Switch(Box<dyn Outbound>),

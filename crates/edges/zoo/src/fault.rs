@@ -75,7 +75,7 @@ pub fn endless_above(threshold: f32) -> OnnxModel {
 }
 
 impl Fault {
-    /// All of them.
+    /// Every fault.
     pub const ALL: [Self; 5] =
         [Self::IndexOutOfRange, Self::ReshapeMismatch, Self::OutputTooLong, Self::NotANumber, Self::OutOfMemory];
 

@@ -45,7 +45,7 @@ pub enum OutputCheck {
     Parts {
         /// The parts that are right.
         right: u32,
-        /// All of them.
+        /// The number of parts.
         of: u32,
     },
     /// It answers another request, or none: a fault of the system, not of the model.

@@ -25,7 +25,7 @@ pub enum Size {
 /// An experiment needs data of others, which are not part of the repository, and the caller named no folder.
 #[derive(Debug)]
 pub struct NoData {
-    /// A file of them.
+    /// A file of that data.
     file: String,
 }
 

@@ -55,7 +55,7 @@ pub enum StartError {
     Register {
         /// The configured name.
         name: String,
-        /// Why.
+        /// The error of the control plane.
         source: ControlError,
     },
     /// This system has not the transport that is required.

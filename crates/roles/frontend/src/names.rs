@@ -120,7 +120,7 @@ pub const ACCEPTED: MetricName = MetricName {
     labels: &[],
 };
 
-/// All results.
+/// Every result that came.
 pub const RESULTS: MetricName = MetricName {
     name: "symphony_frontend_results_total",
     help: "Results that came, those that were discarded included",
@@ -301,7 +301,7 @@ pub const EDGE_REQUESTS: MetricName = MetricName {
     labels: &["pipeline", "from", "to"],
 };
 
-/// All of them.
+/// Every metric of this file.
 pub const ALL: [MetricName; 33] = [
     STAGE_REQUESTS,
     STAGE_DURATION,

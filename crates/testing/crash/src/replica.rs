@@ -17,9 +17,9 @@ use tonic::transport::Server;
 /// The task of a replica.
 #[derive(Debug, Clone)]
 pub struct Replica {
-    /// Which one it is.
+    /// The replica's id.
     pub id: u64,
-    /// All of them.
+    /// The addresses of all replicas, by id.
     pub addresses: BTreeMap<u64, SocketAddr>,
     /// Its directory.
     pub dir: PathBuf,

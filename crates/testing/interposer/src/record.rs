@@ -54,7 +54,7 @@ pub enum Change<'a> {
     },
     /// A file or directory was synced: what was changed in it before is durable.
     Synced {
-        /// Which.
+        /// The file's inode.
         inode: u64,
     },
     /// The process wrote a mark.

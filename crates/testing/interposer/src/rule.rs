@@ -36,7 +36,7 @@ impl Operations {
     pub const UNLINK: Self = Self(64);
     /// Making directories.
     pub const MKDIR: Self = Self(128);
-    /// Reading.
+    /// The operations that read.
     pub const READ: Self = Self(256);
     /// All that change something.
     pub const CHANGES: Self = Self(1 | 2 | 4 | 16 | 32 | 64 | 128);

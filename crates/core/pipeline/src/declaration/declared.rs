@@ -39,7 +39,7 @@ pub struct PipelineDeclaration {
 pub struct PipelineInput {
     /// Its name, as clients send it and stages take it.
     pub name: String,
-    /// What it is.
+    /// A tensor or a picture.
     pub data: InputData,
 }
 
@@ -106,7 +106,7 @@ pub struct DeclaredCondition {
     pub output: String,
     /// How: the sign as it is written.
     pub comparison: String,
-    /// With what.
+    /// The value that it is compared with.
     pub threshold: Finite,
 }
 

@@ -58,7 +58,7 @@ impl Tensors {
         Self { places, bytes }
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all tensors together.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }

@@ -66,7 +66,7 @@ pub enum GpuLoadError {
     NoLibrary {
         /// Name of the library, and of its file.
         library: &'static str,
-        /// What for.
+        /// The purpose of the library.
         needed_for: &'static str,
     },
     /// The profile cannot be kept here.

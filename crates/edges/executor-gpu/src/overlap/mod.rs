@@ -56,7 +56,7 @@ pub enum Mark {
 /// An event of a slot. Each batch of the slot records it again; a wait refers to the last record before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its meaning.
+    /// The point in the batch's work that it marks.
     pub mark: Mark,
     /// Its set of buffers.
     pub slot: usize,

@@ -63,7 +63,7 @@ pub enum FamilyError {
     Unfit {
         /// Name of the model.
         model: String,
-        /// Why.
+        /// What is wrong with it.
         problem: String,
     },
     /// It does not run, whole or in parts, on any of the inputs that it is compared on.

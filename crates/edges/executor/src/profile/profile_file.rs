@@ -78,7 +78,7 @@ pub enum ProfileFileError {
         path: PathBuf,
         /// `read` or `written`.
         verb: &'static str,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// It is not TOML, lacks a key, or has one that is unknown or of the wrong type.

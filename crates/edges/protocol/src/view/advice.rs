@@ -89,7 +89,7 @@ pub struct KindAdviceView {
 /// A GPU that gets no batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowGpuView {
-    /// Which.
+    /// The GPU that is set aside.
     pub gpu: GpuId,
     /// Duration of its batches relative to the expected one, without failed batches.
     pub slowdown: f64,

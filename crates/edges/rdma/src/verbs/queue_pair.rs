@@ -50,7 +50,7 @@ pub(crate) enum Finished {
     Well {
         /// Its number.
         id: u64,
-        /// What it was.
+        /// The kind of work that it completes.
         kind: Kind,
         /// Its memory, if it had any.
         piece: Option<Piece>,

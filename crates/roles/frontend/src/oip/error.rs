@@ -133,7 +133,7 @@ pub enum InferError {
         stage: String,
         /// What `symphony explain` knows its request as; empty if it was none.
         request: String,
-        /// Why.
+        /// The error of the stage.
         error: Box<InferError>,
     },
     /// No backend is there to run it.

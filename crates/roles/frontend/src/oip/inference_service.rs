@@ -105,7 +105,7 @@ pub struct ServerInfo {
 pub struct ModelInfo {
     /// Its name, which all its versions share.
     pub name: String,
-    /// Which of them.
+    /// The version of the model that is served.
     pub version: u64,
     /// What this version is called in the cluster.
     pub loaded_as: String,

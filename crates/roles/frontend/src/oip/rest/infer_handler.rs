@@ -173,7 +173,7 @@ struct Headers {
     deadline: CallHeaders,
     /// How the body is compressed.
     packed: Option<Coding>,
-    /// How the answer is to be.
+    /// How the answer is to be compressed.
     answer: Option<Coding>,
 }
 
