@@ -34,7 +34,7 @@ pub struct StressReport {
     pub met: u64,
     /// Requests whose batch ended after it.
     pub late_requests: u64,
-    /// Plans that did not follow the one before on their GPU, in the warm-up too; above 0 is a bug.
+    /// Plans that did not follow their predecessor on their GPU, in the warm-up too; above 0 is a bug.
     pub out_of_sequence: u64,
     /// Plans that arrived at their GPU after their start.
     pub late_plans: u64,

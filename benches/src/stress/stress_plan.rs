@@ -52,7 +52,7 @@ impl StressPlan {
     /// The configuration of each model.
     ///
     /// # Errors
-    /// If the profile is none.
+    /// If the profile is invalid.
     pub fn model(&self) -> Result<ModelQueueConfig, symphony_types::ProfileError> {
         Ok(ModelQueueConfig {
             profiles: LatencyProfile::from_line(self.alpha_ms, self.beta_ms, self.batch_max)?.into(),

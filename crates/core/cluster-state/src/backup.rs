@@ -171,7 +171,7 @@ impl Backup {
     }
 
     /// The log index and the term of a group that is founded from a backup at this time, in milliseconds since 1970,
-    /// with this state: above all numbers that the former group can have given, of which `largest` is in the state.
+    /// with this state: above all numbers that the former group can have given; `largest` is the largest in the state.
     /// `chance` is any number, drawn at random.
     ///
     /// # Errors

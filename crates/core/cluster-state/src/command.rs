@@ -206,7 +206,7 @@ pub struct NodeRegistration {
     pub avoid: Option<NodeId>,
 }
 
-/// What a backend tells of itself when it starts.
+/// The registration of a backend, when it starts.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct BackendRegistration {
     /// Its name, which is stable over restarts.
@@ -234,7 +234,7 @@ pub struct GpuOffer {
     pub memory_bytes: u64,
 }
 
-/// What a frontend tells of itself when it starts.
+/// The registration of a frontend, when it starts.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct FrontendRegistration {
     /// Its name, which is stable over restarts.

@@ -288,7 +288,7 @@ fn what_was_written_at_any_level_is_read_as_the_same() {
         let restored = ClusterState::restore(&committed["state"]).unwrap();
         assert_eq!((restored.level(), &restored), (level, &state(level)));
         assert_eq!(restored.state_hash().to_be_bytes().to_vec(), committed["state hash"]);
-        // Written when `symphony` was the default, which it is no more: a model keeps what it was loaded with.
+        // Written when `symphony` was the default, which it no longer is: a model keeps what it was loaded with.
         let policies: Vec<_> = restored.models().values().map(|model| model.spec.policy.to_string()).collect();
         assert!(!policies.is_empty() && policies.iter().all(|policy| policy == "symphony"), "{policies:?}");
     }

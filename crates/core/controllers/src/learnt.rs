@@ -95,7 +95,7 @@ mod tests {
         assert_eq!([8, 9].map(|batch| more.factor(batch)), [1.0, 2.0]);
         let all = reports(&[(2.0, 32), (1.0, 4), (1.0, 32)]);
         assert!(all.changes_nothing() && all.largest() == 1.0 && all.factor(64) == 1.0);
-        // Corrections are limited to the measured range as well.
+        // Corrections too are limited to the measured range.
         let slightly = reports(&[(2.0, 32), (1.1, 4)]);
         assert_eq!([4, 5].map(|batch| slightly.factor(batch)), [1.1, 2.0]);
         assert_eq!(reports(&[]).factor(1), 1.0);

@@ -6,7 +6,7 @@ use crate::isotonic::rising;
 use crate::sample_ring::SampleRing;
 use crate::stretch::in_proportion;
 
-/// Up to this batch size each size is a group by itself; above, there are eight groups per doubling.
+/// Up to this batch size each size is its own group; above, there are eight groups per doubling.
 const SINGLE_BATCHES: u32 = 16;
 /// Execution times are clamped to these multiples of the given profile: clocks and counters can be wrong.
 const RATIO_RANGE: (f64, f64) = (1.0 / 16.0, 16.0);

@@ -53,7 +53,7 @@ impl TriggerSettings {
     }
 }
 
-/// The number of consecutive failures after which the pause grows no more: 2⁵ times the least distance.
+/// The number of consecutive failures after which the pause stops growing: 2⁵ times the least distance.
 const BACKOFF_DOUBLINGS_MAX: u32 = 5;
 
 /// What caused an epoch.

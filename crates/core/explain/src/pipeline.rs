@@ -12,7 +12,7 @@ use crate::explanation_text::{line, plural};
 pub struct PipelineExplanation {
     /// Its id, as `symphony explain` takes it.
     pub request: String,
-    /// Its items; each goes through the stages by itself.
+    /// Its items; each goes through the stages separately.
     pub items: u32,
     /// Name of the pipeline, with its version.
     pub pipeline: String,

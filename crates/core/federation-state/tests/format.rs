@@ -97,7 +97,7 @@ fn what_is_written_has_not_changed_within_a_version() {
     assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
     let restored = FederationState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());
-    // Written when `symphony` was the default, which it is no more: models keep what they were loaded with.
+    // Written when `symphony` was the default, which it no longer is: models keep what they were loaded with.
     assert!(restored.models().values().all(|model| model.spec.policy.to_string() == "symphony"));
     for (at, answer) in answers().into_iter().enumerate() {
         assert_eq!(decode_outcome(&committed[&format!("answer {at}")]), Ok(answer));

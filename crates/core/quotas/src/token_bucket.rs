@@ -17,7 +17,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket. A rate that is no positive number is none.
+    /// A full bucket. A rate that is not a positive number counts as zero.
     #[must_use]
     pub fn full(now: Time, per_second: f64) -> Self {
         let per_second = sound(per_second);

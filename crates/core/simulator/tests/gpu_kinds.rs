@@ -136,7 +136,7 @@ fn three_kinds_with_delays_noise_and_failures_break_no_invariant() {
                 // did not).
                 assert!(good < of, "{policy}: {good}, without failures {of}");
                 let (there, busy) = (1.0 - 3.0 / 24.0, failed.gpu_utilization);
-                // `nexus` packs each class by itself, and what does not fill a duty cycle idles (0.929).
+                // `nexus` packs each class separately, and what does not fill a duty cycle idles (0.929).
                 let share = if policy == "nexus" { 0.92 } else { 0.97 };
                 assert!(whole.gpu_utilization > share, "{policy}: {}", whole.gpu_utilization);
                 assert!(busy > (share - 0.02) * there && busy < there, "{policy}: {busy} of {there}");

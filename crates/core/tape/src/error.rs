@@ -7,7 +7,7 @@ use crate::TAPE_VERSION;
 /// Why bytes are not a valid tape. Offsets count from the start of the tape.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TapeError {
-    /// The first bytes are none that a tape begins with.
+    /// The first bytes are not those of a tape.
     #[error(
         "no tape: {bytes} bytes that do not begin with `SYMT`; expected a file that a scheduler wrote to scheduler.tape_dir"
     )]

@@ -30,7 +30,7 @@ impl RecordedLoad {
     /// Adds the load of one more tape.
     ///
     /// # Errors
-    /// If the tape is damaged or invalid, or of another lead than those before; a tape that ends early is none of that.
+    /// If the tape is damaged or invalid, or of another lead than those before; a tape that ends early is not an error.
     pub fn add(&mut self, tape: &Tape<'_>) -> Result<(), TapeError> {
         let got = tape.header().origin;
         let origin = *self.origin.get_or_insert(got);

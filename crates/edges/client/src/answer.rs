@@ -25,7 +25,7 @@ pub struct Answer {
     pub late: bool,
 }
 
-/// Why an answer is none.
+/// Why an answer is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// There is no output of that name.

@@ -114,8 +114,8 @@ impl ClientBuilder {
     /// The client. It connects in the background: see [`Client::connected`].
     ///
     /// # Errors
-    /// If there is no frontend, an address is none, a number is out of its range, a key would travel readable, or this
-    /// is no tokio runtime.
+    /// If there is no frontend, an address is invalid, a number is out of its range, a key would travel readable, or
+    /// this is no tokio runtime.
     pub fn build(self) -> Result<Client, BuildError> {
         self.check()?;
         if tokio::runtime::Handle::try_current().is_err() {

@@ -66,7 +66,7 @@ pub struct ModelMetadata {
 pub struct TensorMetadata {
     /// Name of the input or output in the model's signature.
     pub name: String,
-    /// Type of its elements, of which `shape` says how many.
+    /// Type of its elements; `shape` says how many there are.
     pub element: ElementType,
     /// Its shape; -1 stands for any number.
     pub shape: Vec<i64>,

@@ -44,7 +44,7 @@ pub enum Error {
         /// How long it was waited for.
         within: Duration,
     },
-    /// The answer is none.
+    /// The answer is invalid.
     #[error("{frontend} sent no answer of the protocol: {source}")]
     BadAnswer {
         /// The frontend that sent it.

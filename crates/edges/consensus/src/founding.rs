@@ -61,7 +61,7 @@ pub enum MemberStatus {
     Known,
     /// It was a member, and has been removed for good.
     Removed,
-    /// It is none of the members, and they are fixed.
+    /// It is not one of the members, and they are fixed.
     Stranger,
 }
 
@@ -298,7 +298,7 @@ fn answered(answers: &Answers) -> impl Iterator<Item = PeerState> + '_ {
     answers.values().filter_map(|answer| answer.as_ref().ok()).copied()
 }
 
-/// What each of the others says of itself.
+/// The report of each of the others on itself.
 async fn ask_each<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Answers
 where
     F: Future<Output = Result<PeerState, String>>,

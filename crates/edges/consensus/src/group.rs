@@ -150,7 +150,7 @@ impl ControlGroup {
         }
     }
 
-    /// Has a quorum commit `command`; returns once this node, the leader, has applied it.
+    /// Makes a quorum commit `command`; returns once this node, the leader, has applied it.
     ///
     /// # Errors
     /// See [`ProposeError`]; after a timeout the outcome is unknown.

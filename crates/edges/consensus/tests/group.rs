@@ -288,7 +288,7 @@ async fn everything_survives_when_all_stop() {
     cluster.end().await;
 }
 
-/// An index and a term that no group gets to by itself.
+/// An index and a term that no group reaches without a restore.
 const FAR: u64 = 1 << 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

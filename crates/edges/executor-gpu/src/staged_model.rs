@@ -103,8 +103,8 @@ impl<D: Device> StagedModel<D> {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }
 
-    /// Runs batches with the same inputs one after the other, each staged while the one before runs, and says when each
-    /// was copied and computed on the device.
+    /// Runs batches with the same inputs one after the other, each staged while the previous one runs, and says when
+    /// each was copied and computed on the device.
     ///
     /// # Errors
     /// If a batch fails.

@@ -182,7 +182,7 @@ mod tests {
         let (input, mut outputs) = ([0_u8; 64], Vec::new());
         let first = Instant::now();
         for turn in 0..5 {
-            // Planned back to back, each called only after the one before it ended, hence a little late.
+            // Planned back to back, each called only after the previous one ended, hence a little late.
             let start = Some(first + Duration::from_millis(3 * turn));
             executor.run(&BatchInputs { items: 1, tensors: &[&input], start }, &mut outputs).unwrap();
         }

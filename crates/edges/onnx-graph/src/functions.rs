@@ -48,7 +48,7 @@ impl Functions {
     }
 }
 
-/// One function by itself.
+/// One function alone.
 struct Body {
     hash: ValueHash,
     has_random_operator: bool,

@@ -32,7 +32,7 @@ pub(crate) struct NoField {
     pub(crate) problem: &'static str,
 }
 
-/// The fields of the message in a range of the file, in order; ends at the first that is none.
+/// The fields of the message in a range of the file, in order; ends at the first invalid one.
 pub(crate) struct Fields<'a> {
     /// The file up to the end of the message.
     bytes: &'a [u8],

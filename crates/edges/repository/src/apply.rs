@@ -158,7 +158,7 @@ pub async fn change_model(
     Ok(control.call(within, call).await?.warning)
 }
 
-/// Has the cluster split the requests for a model that name no version.
+/// Makes the cluster split the requests for a model that name no version.
 ///
 /// # Errors
 /// If it does not answer within this time, or refuses.

@@ -11,7 +11,7 @@ pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Requests that a step takes to say anything.
 const REQUESTS_MIN: u64 = 50;
 
-/// What the version did lately is looked at by itself, in windows of this length: in a long step, what was good for an
+/// What the version did lately is judged separately, in windows of this length: in a long step, what was good for an
 /// hour would hide for minutes that it is not any more.
 const LATELY: Duration = Duration::from_secs(30);
 
@@ -58,7 +58,7 @@ struct StepUnderWay {
     lately_since: Instant,
 }
 
-/// What becomes of a trial now.
+/// What to do with a trial now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TrialStep {
     /// The traffic is to be split so.

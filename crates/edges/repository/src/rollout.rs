@@ -176,7 +176,7 @@ impl Rollout {
         }
     }
 
-    /// Has the wanted versions loaded, and waits until they are ready.
+    /// Loads the wanted versions, and waits until they are ready.
     fn load_wanted(&mut self, view: &View) -> Option<Next> {
         let (mut waits, mut no_gpu, mut failed) = (false, None, None);
         for (name, spec) in &self.wanted {

@@ -57,7 +57,7 @@ mod tests {
         found.unwrap().histogram.unwrap()
     }
 
-    /// Native buckets by index: spans say where they lie, deltas how many more they have than the one before.
+    /// Native buckets by index: spans say where they lie, deltas how many more they have than the previous one.
     fn native_counts(histogram: &model::Histogram) -> Vec<(i32, i64)> {
         let (mut index, mut count) = (0, 0);
         let mut deltas = histogram.positive_delta.iter();

@@ -104,7 +104,7 @@ impl FrontendEnd {
                     }
                     joined = shares && pending.as_mut().is_some_and(|pending| pending.sharing_backend().is_some());
                     if !joined {
-                        // Its memory, or the offer, is of no more use.
+                        // Its memory, or the offer, is no longer of use.
                         pending = None;
                     }
                     tracing::debug!(%peer, joined, "shared memory");

@@ -25,7 +25,7 @@ pub struct ResultToFrontend {
 /// within one process, and [`crate::LinkedPayloads`] between processes, by shared memory, TCP or RDMA.
 pub trait PayloadTransport: Send + Sync + 'static {
     /// Reads the inputs of `sequences`, which belong to this boot of this frontend. Never fails: an unreadable input is
-    /// none.
+    /// missing.
     fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> impl Future<Output = Payloads> + Send;
 
     /// Returns results. A result whose frontend cannot be reached is lost; the frontend ends the request by its

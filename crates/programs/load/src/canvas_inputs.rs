@@ -10,8 +10,8 @@ use symphony_executor::canvas::{self, Canvas};
 use crate::inputs::{InputSet, OutputCheck, Sample};
 use crate::target::{EncodedPictures, OutputTensor};
 
-/// Canvases of digits that neither the detector nor the classifier has seen, one per request; of the answers each digit
-/// is judged by itself.
+/// Canvases of digits that neither the detector nor the classifier has seen, one per request; each digit of an answer
+/// is judged separately.
 #[derive(Clone, Debug)]
 pub struct CanvasInputs {
     canvases: Vec<Canvas>,

@@ -31,7 +31,7 @@ impl GrpcTarget {
     /// The same with a key, or over TLS.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or if the key or the authority is none.
+    /// As [`connect`](Self::connect), or if the key or the authority is invalid.
     pub async fn connect_as(addr: &str, connections: usize, access: &Access) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError { addr: addr.to_owned(), reason };
         access.check(addr).map_err(fail)?;

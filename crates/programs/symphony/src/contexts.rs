@@ -164,7 +164,7 @@ impl Contexts {
     /// Puts the file in its place in one step, readable for its owner only.
     ///
     /// # Errors
-    /// If it cannot be written; the one before stays.
+    /// If it cannot be written; the previous one stays.
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         // A link to the file stays one, also to a file that is not there yet.
         let path = behind_links(path);

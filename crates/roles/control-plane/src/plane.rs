@@ -221,7 +221,7 @@ impl ControlPlane {
         membership::transfer_leadership(&self.proposer, &self.state, self.node, &voters).await
     }
 
-    /// Has the cluster agree on a command, through the current leader.
+    /// Makes the cluster agree on a command, through the current leader.
     ///
     /// # Errors
     /// If the state refuses it, or no leader takes it in time.
@@ -299,7 +299,7 @@ async fn open_group(
     // Before any message can arrive: what is on the disk now is from an earlier boot.
     let has_past = group.has_past();
     group.set_open(false);
-    // Entries whose commit the disk itself shows are applied by now.
+    // Entries that the disk itself shows as committed are applied by now.
     let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
     let known = disk::number(&config.data_dir, has_past, config.boot.get())
         .and_then(|disk| Ok((disk, BootHistory::begin(&config.data_dir, has_past, config.boot, logged)?)));

@@ -11,7 +11,7 @@ pub const REQUESTS: MetricName = MetricName {
     labels: &["model", "outcome", "reason"],
 };
 
-/// Requests that never came so far.
+/// Requests that were refused before they were accepted.
 pub const REFUSED: MetricName = MetricName {
     name: "symphony_frontend_requests_refused_total",
     help: "Requests that were refused before they were accepted, and by whose fault (client, server); model is empty if they were not \

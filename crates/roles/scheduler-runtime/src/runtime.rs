@@ -363,7 +363,7 @@ impl Follower {
     }
 }
 
-/// Waits until a lead that was handed over is of no more use: it has ended, `within` has passed, or it has panicked
+/// Waits until a lead that was handed over is no longer of use: it has ended, `within` has passed, or it has panicked
 /// and would keep its frontends in vain.
 async fn ceded(lead: &Lead, within: Duration) {
     let panicked = async {

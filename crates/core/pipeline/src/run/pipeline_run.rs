@@ -37,7 +37,7 @@ struct Gathered {
     rows: Vec<u32>,
 }
 
-/// Why a run cannot go on.
+/// The run cannot meet its deadline any more.
 struct Hopeless;
 
 /// One request on its way through a pipeline. The host asks stages, holds inputs and results, and has the one ledger

@@ -113,7 +113,7 @@ impl GuardedPolicy {
 
     fn end(&mut self, fault: PolicyFault) {
         let policy = std::mem::replace(&mut self.policy, Err(fault));
-        // Its destructor may panic as well.
+        // Its destructor may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(policy)));
     }
 }

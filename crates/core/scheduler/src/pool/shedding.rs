@@ -25,8 +25,8 @@ pub(crate) const fn weight_class(weight: RequestValue) -> usize {
 /// each time it reaches a whole one. Requests that were dropped for other reasons count, so no model loses more than
 /// its share unless its drops alone exceed it.
 ///
-/// A request of weight w counts as one of a model w times as valuable. Shares accumulate for each class of weights by
-/// itself: in one sum, the next request would be shed for what others have left due.
+/// A request of weight w counts as one of a model w times as valuable. Shares accumulate separately for each class of
+/// weights: in one sum, the next request would be shed for what others have left due.
 #[derive(Clone, Debug)]
 pub(crate) struct Shedding {
     value: RequestValue,

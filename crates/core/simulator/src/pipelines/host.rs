@@ -269,7 +269,7 @@ impl<'a> Pipelines<'a> {
         self.flight(slot)?.asks.get(ask.get() as usize).map(|entry| entry.request)
     }
 
-    /// A run needs this stage request no more; returns its model.
+    /// A run no longer needs this stage request; returns its model.
     pub(crate) fn withdraw(&mut self, slot: u32, id: AskId) -> Option<(u32, Request)> {
         let flight = self.flight(slot)?;
         let entry = *flight.asks.get(id.get() as usize)?;

@@ -73,7 +73,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.step(ClusterInput::Arrive { model, request })
     }
 
-    /// A stage request is needed no more. On a GPU it runs on, for nothing.
+    /// A stage request is no longer needed. On a GPU it runs on, for nothing.
     fn withdraw(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, id: AskId) -> Result<(), Error> {
         let Some((model, request)) = pipelines.withdraw(slot, id) else { return Ok(()) };
         let Some(open) = self.referee.withdrawn(model, request.id) else { return Ok(()) };

@@ -3,7 +3,7 @@
 use crate::onnx_session::LoadError;
 use crate::port::ExecuteError;
 
-/// Why a model is in no family. It may still be served by itself.
+/// Why a model is in no family. It may still be served alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FamilyError {
     /// There is none to begin with.

@@ -31,7 +31,7 @@ pub struct MeasureOptions {
     pub statistic: Statistic,
     /// The profile ends at the largest batch that takes no longer.
     pub latency_max: Option<Nanos>,
-    /// The profile ends at the largest measured batch with which the process has grown by no more.
+    /// The profile ends at the largest measured batch with which the process has grown by at most this.
     pub memory_max_bytes: Option<u64>,
 }
 
@@ -286,7 +286,7 @@ fn largest_within<E>(
             continue;
         };
         let mut beyond = size;
-        // Memory that was taken once stays taken: nothing in between would say what it needs by itself.
+        // Memory that was taken once stays taken: nothing in between would show what it needs alone.
         while between && limit == Limit::Latency && beyond - largest > 1 {
             let middle = largest + (beyond - largest) / 2;
             match fits(middle)? {

@@ -230,7 +230,7 @@ impl Inner {
         let there = annotated.view.frontends.values().filter(|frontend| !frontend.has_left());
         let mut targets: Vec<_> = there.map(|frontend| (frontend.name.clone(), frontend.clone())).collect();
         {
-            // Many that hang must not keep those from answering that do not.
+            // Many frontends that hang must not keep the others from answering.
             let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
             targets.sort_by_key(|(name, _)| silent.contains(name));
         }

@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     result
 }
 
-/// Says something on the terminal, unless that has been closed meanwhile.
+/// Prints something on the terminal, unless that has been closed meanwhile.
 fn say(words: &str) {
     let _ = writeln!(std::io::stderr(), "{words}");
 }

@@ -146,7 +146,7 @@ fn every_metric_and_label_in_the_alert_rules_exists() {
     assert!(RULES.matches("- alert:").count() >= 22);
 }
 
-/// The values that the expressions of a text compare a label with, each alternative by itself.
+/// The values that the expressions of a text compare a label with, each alternative separately.
 fn values_of<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
     let quoted = |rest: &'a str| {
         let value = ["=~\"", "!~\"", "!=\"", "=\""].into_iter().find_map(|sign| rest.strip_prefix(sign))?;

@@ -26,7 +26,7 @@ pub(super) fn on_hangup(args: NodeArgs, role: Role, config: NodeConfig, filter: 
     Ok(())
 }
 
-/// One reading; returns what came of it, in a line.
+/// One reading; returns the result, in a line.
 fn reload(args: &NodeArgs, role: Role, running: &mut NodeConfig, filter: &LogFilter) -> String {
     let new = match load(args, role) {
         Ok(new) => new,

@@ -79,7 +79,7 @@ fn rest(view: &View, member: Member) -> Option<String> {
     }
 }
 
-/// Has the cluster agree on the duty.
+/// Makes the cluster agree on the duty.
 async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;

@@ -66,7 +66,7 @@ enum Removed {
 async fn removed(MemberRemoveArgs { member, operation, cluster }: &MemberRemoveArgs) -> anyhow::Result<Removed> {
     let id = replica_id(member).ok();
     if let (Some(id), Some(_)) = (id, operation.operation_id) {
-        // Given again: a replica that was removed is known no more.
+        // Given again: a replica that was removed is no longer known.
         return Ok(Removed::Scheduler(id));
     }
     let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(query_error)?;

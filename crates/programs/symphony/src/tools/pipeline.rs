@@ -62,7 +62,7 @@ pub(crate) async fn load_and_wait(
     Ok(())
 }
 
-/// Has the cluster agree to a pipeline; returns the epoch as of which it is loaded.
+/// Makes the cluster agree to a pipeline; returns the epoch as of which it is loaded.
 async fn ask(
     control: &ControlClient,
     declaration: &PipelineDeclaration,

@@ -88,7 +88,7 @@ impl ControlService {
         }
     }
 
-    /// Has the cluster agree on the caller's action.
+    /// Makes the cluster agree on the caller's action.
     async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
         let operation = self.operations.client_operation(&PeerInfo::of(request)?, id, action)?;
         Ok(self.propose(Command::Operate(operation)).await?.reply)

@@ -124,7 +124,7 @@ impl Proposer {
         all.into_iter().filter(|node| *node != self.node).collect()
     }
 
-    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command with an unknown outcome is
+    /// Makes the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command with an unknown outcome is
     /// proposed again: registrations and reports are idempotent, and the state remembers operations by id and repeats
     /// its answer.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {

@@ -38,7 +38,7 @@ const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 /// a standby than away.
 const STAY: Duration = Duration::from_secs(2);
 
-/// What a replica knows of itself.
+/// A replica's information on itself.
 pub(crate) struct RegistrarInputs {
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) contact_state: watch::Receiver<ContactState>,

@@ -115,7 +115,7 @@ impl Planner {
         }
     }
 
-    /// Has the budgets of pipelines split, and the cluster agree to those that have changed. The next round makes up
+    /// Splits the budgets of pipelines, and makes the cluster agree to those that have changed. The next round makes up
     /// for what is not agreed on.
     async fn split(&mut self, now: Instant, splitter: &mut Splitter) {
         let ask = || {

@@ -157,7 +157,7 @@ fn answers(questions: &[Question]) -> Answers {
     answers
 }
 
-/// Has all pipelines split now and then, on a thread of its own: the loop has other things to do.
+/// Splits all pipelines now and then, on its own thread: the loop has other things to do.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     last: Option<Instant>,
@@ -172,7 +172,7 @@ impl Splitter {
         *self = Self::default();
     }
 
-    /// Begins the next round if it is due, or takes the answers of the one before. `ask` gathers the questions.
+    /// Begins the next round if it is due, or takes the answers of the previous one. `ask` gathers the questions.
     pub(crate) async fn turn(&mut self, now: Instant, ask: impl FnOnce() -> Vec<Question>) -> Vec<Command> {
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
             return match running.await {

@@ -185,7 +185,7 @@ impl Tenants {
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
     }
 
-    /// A tenant that is gone takes its series along, so that their number is that of the file.
+    /// The series of a removed tenant go with it, so that their number follows the file.
     fn forget_series(&self, former: &Book, book: &Book) {
         for tenant in former.by_name.keys().filter(|tenant| !book.by_name.contains_key(*tenant)) {
             let labels = TenantLabels { tenant: tenant.clone() };

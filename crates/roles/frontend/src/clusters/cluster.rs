@@ -188,7 +188,7 @@ impl Cluster {
         self.identity.news.send_modify(|count| *count += 1);
     }
 
-    /// Where everything is by this view.
+    /// Takes the routes from this view.
     fn take_routes(&self, view: &View) {
         let routes = Arc::new(routes(view));
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&routes);
@@ -259,7 +259,7 @@ impl Cluster {
         cordons(&self.view.borrow())
     }
 
-    /// Has the cluster agree that this boot ends: no process counts on it any more.
+    /// Makes the cluster agree that this boot ends: no process counts on it any more.
     pub(crate) async fn leave(&self, within: Duration) {
         let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {

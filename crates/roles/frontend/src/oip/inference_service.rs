@@ -75,7 +75,7 @@ pub trait InferenceService: Send + Sync + 'static {
     /// cannot be served is for callers who may load.
     fn index(&self, caller: &Caller) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
-    /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
+    /// Loads a model, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
         &self,
         model: &str,
@@ -83,7 +83,7 @@ pub trait InferenceService: Send + Sync + 'static {
         caller: Caller,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 
-    /// Has all versions of a model unloaded, if the caller may; answers once no new request is accepted for it.
+    /// Unloads all versions of a model, if the caller may; answers once no new request is accepted for it.
     fn unload_model(&self, model: &str, caller: Caller) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 }
 

@@ -26,8 +26,8 @@ pub const PACKED_ANSWER_BYTES_MAX: usize = 128 << 10;
 pub const UNPACKED_REQUESTS_MAX: usize = 16;
 /// A call of reflection ends after this time, whatever it still asks.
 pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
-/// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
-/// the first one [`OPENING_TIMEOUT`](symphony_net::OPENING_TIMEOUT) is shorter.
+/// A client must send the head of a request within this time of the previous one; also closes idle REST connections.
+/// For the first one [`OPENING_TIMEOUT`](symphony_net::OPENING_TIMEOUT) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);
 /// A client must send the body of a request within this time.
 pub const BODY_READ_MAX: Duration = Duration::from_secs(30);

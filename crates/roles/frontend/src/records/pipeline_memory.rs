@@ -11,7 +11,7 @@ use symphony_types::{Nanos, RequestId};
 /// Requests and stage requests that are remembered, of some 250 bytes each: 16 MB, and a minute of 200 requests per
 /// second with four stage requests each.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// Stage requests that are remembered of one request: what came of a fan-out is alike.
+/// Stage requests that are remembered of one request: the outcomes of a fan-out are alike.
 const STAGES_MAX: usize = 64;
 
 /// A stage request that has ended. Times count from the arrival of its request.

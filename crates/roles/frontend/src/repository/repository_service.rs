@@ -146,7 +146,7 @@ impl RepositoryService {
         token.zip(caller.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
     }
 
-    /// Has the cluster serve the model or pipeline as its folder says.
+    /// Makes the cluster serve the model or pipeline as its folder says.
     pub(crate) async fn load(&self, model: &str, caller: &Caller) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
         let loaded = self.do_as_operator(model, caller, move |repository, control| async move {
@@ -160,7 +160,7 @@ impl RepositoryService {
         self.count("load", loaded.await)
     }
 
-    /// Has the cluster serve no version of the model, or no such pipeline, in the same way.
+    /// Makes the cluster serve no version of the model, or no such pipeline, in the same way.
     pub(crate) async fn unload(&self, model: &str, caller: &Caller) -> CallEnded {
         let name = model.to_owned();
         let unloaded = self.do_as_operator(model, caller, |_, control| async move {

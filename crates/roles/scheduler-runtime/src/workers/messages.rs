@@ -84,7 +84,7 @@ pub(crate) struct NewQueue {
     pub(crate) members: Vec<Member>,
     pub(crate) ordinal: u32,
     pub(crate) config: Box<ModelQueueConfig>,
-    /// What their batches take, by class of GPUs; empty for a model by itself.
+    /// What their batches take, by class of GPUs; empty for a model without a family.
     pub(crate) families: Vec<(GpuClass, FamilyProfile)>,
 }
 

@@ -126,7 +126,7 @@ impl<'de> Deserialize<'de> for Version {
 /// Parses a text.
 ///
 /// # Errors
-/// If it is none of that syntax, with the line.
+/// If it is not of that syntax, with the line.
 pub(super) fn parse(text: &str, syntax: Syntax) -> Result<Declared, String> {
     match syntax {
         Syntax::Yaml => {

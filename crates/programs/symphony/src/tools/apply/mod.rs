@@ -182,7 +182,7 @@ fn not_tried(models: &[Wanted], to_split: &[Wanted]) -> Vec<String> {
     models.chain(to_split.map(|one| format!("the traffic of {}", one.name))).collect()
 }
 
-/// Has a model as it is declared, but for its traffic, with what came of the ones before.
+/// Makes a model as it is declared, except its traffic; returns what was done.
 async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Duration) -> anyhow::Result<ApplyPlan> {
     let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let plan = plan(&view, one, wanted).map_err(bad_input)?;

@@ -168,7 +168,7 @@ fn check_versions(
 }
 
 impl ApplyPlan {
-    /// Has a model served as specified.
+    /// Makes the cluster serve a model as specified.
     fn make(&mut self, view: &View, spec: &ModelSpec, loaded: Option<&ModelView>) -> Result<(), String> {
         let Some(loaded) = loaded else {
             let known = || view.subclusters.values().map(|own| own.name.as_str());

@@ -54,7 +54,7 @@ impl ControlService {
         Level::from_message(announced) < self.proposer.cluster_level().newest()
     }
 
-    /// Has the cluster agree on a process that reads what it writes. Returns what that is.
+    /// Makes the cluster agree on a process that reads what it writes. Returns what that is.
     pub(super) async fn register(&self, who: &str, announced: u32, command: Command) -> Result<(Reply, Level), Status> {
         self.admits_by_all(who, announced).await?;
         let Accepted { index, reply } = self.propose(command).await?;

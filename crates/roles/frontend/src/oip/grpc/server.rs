@@ -217,9 +217,9 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
     }
 }
 
-/// Has the answer to a call compressed as its message is, as servers in Go do, and no other: most clients say of
-/// themselves that they could read a compressed one, and do not ask for the work. Never in a stream: its answers would
-/// be compressed all or none, and large ones must not be.
+/// Compresses the answer to a call as its message is, as servers in Go do, and no other: most clients say of themselves
+/// that they could read a compressed one, and do not ask for the work. Never in a stream: its answers would be
+/// compressed all or none, and large ones must not be.
 fn answer_as_asked(method: &str, headers: &mut http::HeaderMap) {
     let Some(could) = headers.remove(ACCEPTED_ENCODINGS) else { return };
     if method == "ModelStreamInfer" {

@@ -225,7 +225,7 @@ impl<'a> Host<'a> {
         let of_stage = |error| InferError::Stage { stage, request, error: Box::new(error) };
         let Some(lost) = lost else {
             let error = match error {
-                // Each item is decoded by itself, as the first one.
+                // Each item is decoded separately, as the first one.
                 InferError::BadPicture(why) => InferError::BadPicture(format!("item {item}: {why}")),
                 other => other,
             };
