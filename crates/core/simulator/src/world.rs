@@ -381,7 +381,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             return Ok(());
         }
         if idle {
-            // An early end makes room, if the policy is told of it.
+            // An early end makes room, if the policy gets it as an input.
             self.referee.busy_until(run.plan.gpu, self.now);
         }
         self.step(ClusterInput::Done {

@@ -248,7 +248,7 @@ fn a_lost_device_fails_every_batch_and_every_load(control: &Control) {
     }
     let refused = bench.try_load(SMALL, items_of(4096)).unwrap_err();
     assert!(refused.to_string().contains("the device is lost"), "{refused}");
-    // Nothing of it panics or hangs when it goes.
+    // Dropping it neither panics nor hangs.
     drop((model, other, bench));
 }
 

@@ -14,7 +14,7 @@ pub(crate) enum Wire {
     Fixed32,
 }
 
-/// One field, by its places in the file.
+/// One field, by its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) number: u32,

@@ -203,7 +203,7 @@ struct Head {
 }
 
 impl Head {
-    /// Refuses a tree that is another one: its figures would be of no commit. Pages and figures may have changed.
+    /// Refuses a changed tree: its figures would belong to no commit. Pages and figures may have changed.
     fn of(root: &Path) -> Result<Self> {
         let changed = git(root, &["status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])?;
         ensure!(changed.trim().is_empty(), "changed since the last commit:\n{changed}measure where nothing is");

@@ -51,7 +51,7 @@ impl DataServer {
         }
     }
 
-    /// Whether the peer is the backend it says. Waits for a backend that this frontend does not know yet.
+    /// Whether the peer is the backend that it claims to be. Waits for a backend that this frontend does not know yet.
     async fn is(&self, connection: &PeerInfo, backend: BackendId) -> bool {
         let mut view = self.view.clone();
         // In plaintext everybody is believed.

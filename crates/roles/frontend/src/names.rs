@@ -201,7 +201,7 @@ pub const PICTURE_WAIT: MetricName = MetricName {
     labels: &[],
 };
 
-/// Memory that pictures have become.
+/// Memory of decoded pictures.
 pub const PICTURES_DECODED: MetricName = MetricName {
     name: "symphony_frontend_pictures_decoded_bytes",
     help: "Tensors that pictures become, as long as a request or an answer to a backend has them, and what pipelines hold between stages; at most frontend.images.decoded_mb_max",

@@ -307,7 +307,7 @@ mod tests {
     fn overload_lasts_once_pressure_has_come_for_a_second_without_a_pause_of_a_second() {
         let ms = |ms: u64| AT + Nanos::from_millis(ms);
         let mut shedding = pressed(0.5, 1.0);
-        // Whether the overload lasts for what arrives at that time, told a pressure of that share then.
+        // Whether the overload lasts for what arrives at that time, with a pressure of that share then.
         let mut is_lasting = |at_ms: u64, share: f64| {
             shedding.press(ms(at_ms), Pressure::from_share(share));
             shedding.arrived(ms(at_ms), 1, RequestValue::ONE);

@@ -50,7 +50,7 @@ pub struct FamilyMember {
     signature: Signature,
     batch_max: u32,
     shares: PartShares,
-    /// Of the suffix when it was loaded.
+    /// The memory of the suffix when it was loaded.
     memory: MemoryUse,
     trunk_memory: MemoryUse,
 }

@@ -6,7 +6,7 @@ use symphony_types::{NoOperationId, ProfileError, RequestValue, UnknownDataType}
 /// Why a protobuf message is not a valid view or model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ViewError {
-    /// A part that must be there is not.
+    /// A required part is missing.
     #[error("{what} has no {field}")]
     Missing {
         /// The message.

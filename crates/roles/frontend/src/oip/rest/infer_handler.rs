@@ -125,7 +125,7 @@ async fn answer<S: InferenceService>(
     pack(answer, headers.answer, permit).await
 }
 
-/// The answer as its client asks for it. What few bytes would save is not worth it.
+/// The answer as its client asks for it. Small answers are not worth compressing.
 async fn pack(answer: Answer, coding: Option<Coding>, permit: Arc<InFlightPermit>) -> Result<Response, InferError> {
     let coding = coding.filter(|_| answer.len() >= PACKED_BYTES_MIN);
     if coding.is_none() || answer.len() <= INLINE_BYTES_MAX {

@@ -63,7 +63,7 @@ pub(super) struct ClientInputs {
     pub(super) payload: Bytes,
     /// One for each item; empty where the pipeline takes none.
     pub(super) pictures: Vec<Bytes>,
-    /// By input of the pipeline: where its first item lies, and the bytes of one; none of pictures.
+    /// By input of the pipeline: where its first item lies, and the bytes of one; none for pictures.
     pub(super) tensors: Vec<Option<(usize, usize)>>,
 }
 

@@ -99,7 +99,7 @@ impl Inner {
         cluster: &Arc<Cluster>,
         pipeline: &LivePipeline,
     ) -> Result<(Nanos, Arc<RunPlan>), InferError> {
-        // Nothing new where the frontend shall become empty, else it never does.
+        // Nothing new in a cluster that drains the frontend, or that would never end.
         if cluster.is_cordoned() {
             return Err(InferError::Failed(FailReason::Draining));
         }
