@@ -1,10 +1,10 @@
 //! Runs batches of one model on one GPU, measures how long they take, and keeps the measurements in files.
 //!
 //! [`ModelExecutor`] is the port. This crate has two executors: [`EmulatedExecutor`] takes exactly ℓ(b), so that
-//! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU with ONNX Runtime.
-//! Executors for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract of
-//! all executors. [`FamilyExecutor`] runs models that share a trunk, beside the port; [`FamilyMember`] is one of them
-//! behind it.
+//! clusters of hundreds of GPUs run on one machine, and [`OnnxExecutor`] runs ONNX models on the CPU with ONNX
+//! Runtime. Those for GPUs are in `symphony-executor-gpu`. A test suite, `tests/contract/promises.rs`, is the contract
+//! of all executors. [`FamilyExecutor`] runs models that share a trunk, beside the port; [`FamilyMember`] is one of
+//! them behind it.
 
 mod batch_memory;
 mod batch_sizes;

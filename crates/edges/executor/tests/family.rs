@@ -105,7 +105,7 @@ fn a_variant_comes_and_goes_and_the_others_stay() {
     let missing = run(&mut family, &[segment(4, 1), segment(3, 1)]);
     assert_eq!(missing, Err(FamilyRunError::NotLoaded { variant: 3 }));
     assert_eq!(run(&mut family, &others).unwrap(), before);
-    // Another head in its place, and one with another trunk.
+    // Another head in its place, and one whose trunk is another.
     family.load(3, "head-13", &bytes(13, 1)).unwrap();
     assert_eq!(family.signature(3).unwrap().outputs, family.signature(13).unwrap().outputs);
     let as_13 = run(&mut family, &[segment(13, 1)]).unwrap();
@@ -248,12 +248,12 @@ fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
         assert!(answer.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= TOLERANCE), "{answer:?} {expected:?}");
     }
 
-    // A model that cannot share it learns why; the trunk stays until the last one has gone.
+    // Who cannot share it is told why; the trunk stays until the last one has gone.
     let refused = |member: FamilyMember| member.join(&shared).unwrap_err().to_string();
     assert!(refused(load(2, 8)).contains("loaded already"));
     assert!(refused(load(4, 16)).contains("of up to 16, and those of the trunk that is loaded of 8"));
-    let inputs_only = Signature { inputs: guest.signature().inputs.clone(), outputs: vec![] };
-    let otherwise = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(inputs_only)), &|_| ()).unwrap_err();
+    let asked = Signature { inputs: guest.signature().inputs.clone(), outputs: vec![] };
+    let otherwise = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(asked)), &|_| ()).unwrap_err();
     assert!(otherwise.to_string().contains("otherwise than its file has them"), "{otherwise}");
     let before = alone(&mut guest, &all);
     drop(host);

@@ -16,6 +16,6 @@ pub(crate) fn notes(config: &ModelConfig) -> Vec<String> {
         ("optimization", config.optimization.is_some(), OPTIMIZATION),
         ("response_cache", config.response_cache.is_some_and(|cache| cache.enable), CACHE),
     ];
-    let present = fields.into_iter().filter(|(_, is_there, _)| *is_there);
-    present.map(|(field, _, why)| format!("{field} makes no difference: {why}")).collect()
+    let said = fields.into_iter().filter(|(_, is_there, _)| *is_there);
+    said.map(|(field, _, why)| format!("{field} makes no difference: {why}")).collect()
 }

@@ -14,7 +14,7 @@ pub const STEP_SECONDS: [f64; 15] =
 /// Items of a batch: powers of two, as batch sizes are.
 pub const BATCH_ITEMS: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
-/// Shares of a whole, in thousandths; 0 is its own bucket.
+/// Shares of a whole, in thousandths; 0 by itself.
 pub const SHARES: [u64; 11] = [0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1000];
 
 /// What a share `quantile` of the values counted by bucket lies below, as PromQL's `histogram_quantile` says it: evenly

@@ -12,7 +12,7 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 const NATIVE_FACTOR: f64 = 1.1;
 
 /// Native buckets that one histogram may have, as client libraries advise: at 16 bytes each. Durations from 0.1 ms to
-/// 60 s need 154; a wider distribution gets fewer buckets for each doubling.
+/// 60 s need 154; what is spread wider is told by fewer buckets for each doubling.
 const NATIVE_BUCKETS_MAX: usize = 160;
 
 /// A histogram of durations in seconds with these classic buckets, and native ones beside. A value is counted by two
@@ -57,7 +57,7 @@ mod tests {
         found.unwrap().histogram.unwrap()
     }
 
-    /// Native buckets by index: spans say where they lie, deltas how many more they have than the previous one.
+    /// Native buckets by index: spans say where they lie, deltas how many more they have than the one before.
     fn native_counts(histogram: &model::Histogram) -> Vec<(i32, i64)> {
         let (mut index, mut count) = (0, 0);
         let mut deltas = histogram.positive_delta.iter();

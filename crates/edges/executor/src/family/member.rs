@@ -50,7 +50,7 @@ pub struct FamilyMember {
     signature: Signature,
     batch_max: u32,
     shares: PartShares,
-    /// The memory of the suffix when it was loaded.
+    /// Of the suffix when it was loaded.
     memory: MemoryUse,
     trunk_memory: MemoryUse,
 }
@@ -80,7 +80,7 @@ impl FamilyFile {
         }
         let outputs = suffix.signature().outputs.clone();
         let signature = Signature { inputs: family.trunk.signature().inputs.clone(), outputs };
-        if options.onnx.signature.as_ref().is_some_and(|expected| *expected != signature) {
+        if options.onnx.signature.as_ref().is_some_and(|asked| *asked != signature) {
             return Err(unfit("it is asked for inputs or outputs otherwise than its file has them".into()));
         }
         // Whatever becomes of this model, others run through the trunk.
@@ -95,7 +95,7 @@ impl FamilyFile {
 }
 
 impl FamilyMember {
-    /// Lets it share the trunk of a model that is loaded, and drops its own. Models that run through that trunk are not
+    /// Lets it share the trunk of a model that is loaded, and drops its own. Who runs through that trunk is not
     /// disturbed.
     ///
     /// # Errors
@@ -117,9 +117,9 @@ impl FamilyMember {
             return Err(unfit("it does not begin with the trunk that is loaded"));
         }
         if own.trunk.batch_max() > shared.trunk.batch_max() {
-            let (own_max, most) = (own.trunk.batch_max(), shared.trunk.batch_max());
+            let (asked, most) = (own.trunk.batch_max(), shared.trunk.batch_max());
             return Err(unfit(&format!(
-                "its batches are of up to {own_max}, and those of the trunk that is loaded of {most}"
+                "its batches are of up to {asked}, and those of the trunk that is loaded of {most}"
             )));
         }
         if shared.suffixes.contains_key(&self.variant) {

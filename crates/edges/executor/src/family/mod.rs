@@ -46,8 +46,8 @@ impl FamilyExecutor {
     /// in its order.
     ///
     /// # Errors
-    /// If they share no trunk, or one of them cannot be taken apart, loaded, or answers differently in parts than
-    /// whole: then nothing of the family stays.
+    /// If they share no trunk, or one of them cannot be taken apart, loaded, or answers otherwise in parts than whole:
+    /// then nothing of the family stays.
     pub fn form(runtime: &Runtime, models: &[(&str, Bytes)], options: &OnnxOptions) -> Result<Self, FamilyError> {
         let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
         let Some(&(first, _)) = models.first() else { return Err(FamilyError::Empty) };
@@ -111,8 +111,8 @@ impl FamilyExecutor {
     /// given inputs, and dropped. The trunk and the other variants stay as they are.
     ///
     /// # Errors
-    /// If it does not begin with the trunk, cannot be taken apart or loaded, or answers differently in parts than
-    /// whole. The family is then as it was.
+    /// If it does not begin with the trunk, cannot be taken apart or loaded, or answers otherwise in parts than whole.
+    /// The family is then as it was.
     pub fn load(&mut self, variant: u32, name: &str, bytes: &Bytes) -> Result<(), FamilyError> {
         let model = read(name, bytes)?;
         let cut = model.cuts().iter().find(|cut| cut.hash == self.trunk_hash);

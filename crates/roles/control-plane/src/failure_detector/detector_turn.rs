@@ -52,12 +52,7 @@ impl DetectorTurn {
     }
 
     /// One turn, with an event if there is one.
-    pub(crate) fn run(
-        &mut self,
-        now: Instant,
-        events: impl IntoIterator<Item = TimedEvent>,
-        actions: &mut Vec<Action>,
-    ) {
+    pub(crate) fn run(&mut self, now: Instant, heard: impl IntoIterator<Item = TimedEvent>, actions: &mut Vec<Action>) {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();
             tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it discards its suspicions");
@@ -71,7 +66,7 @@ impl DetectorTurn {
         }
         let leader = self.leadership.borrow().leader;
         self.detector.leader(now, leader, actions);
-        for (at, event) in events {
+        for (at, event) in heard {
             self.detector.step(at, event, actions);
         }
         if now >= self.due {

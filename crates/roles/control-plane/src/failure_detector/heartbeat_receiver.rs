@@ -167,9 +167,9 @@ impl ConnectionReader {
             refused(PORT, Refusal::TooMany);
             return tracing::warn!(max = CONNECTIONS_MAX, "heartbeat connection turned away: there are too many");
         };
-        let mut last_heartbeat: Option<Heartbeat> = None;
-        let ended = self.read_heartbeats(&mut line, &mut last_heartbeat);
-        if let Some(Heartbeat { node, boot, .. }) = last_heartbeat.filter(|_| !self.stop.load(Ordering::Relaxed)) {
+        let mut heard: Option<Heartbeat> = None;
+        let ended = self.read_heartbeats(&mut line, &mut heard);
+        if let Some(Heartbeat { node, boot, .. }) = heard.filter(|_| !self.stop.load(Ordering::Relaxed)) {
             tracing::debug!(%node, reason = %ended, "heartbeat connection ended");
             // The detector lives as long as the control plane; without it the event does not matter.
             let _ = self.events.queue(Instant::now(), DetectorEvent::Lost { node, boot });
@@ -177,7 +177,7 @@ impl ConnectionReader {
     }
 
     /// Reads until the connection ends; returns the reason.
-    fn read_heartbeats(&self, line: &mut Line, last_heartbeat: &mut Option<Heartbeat>) -> io::Error {
+    fn read_heartbeats(&self, line: &mut Line, heard: &mut Option<Heartbeat>) -> io::Error {
         let socket = line.socket();
         let set_up = socket
             .set_read_timeout(Some(IDLE_MAX))
@@ -200,7 +200,7 @@ impl ConnectionReader {
                 tracing::warn!(peer = %line.peer(), node = %heartbeat.node, "a heartbeat in another replica's name");
                 return io::ErrorKind::PermissionDenied.into();
             }
-            *last_heartbeat = Some(heartbeat);
+            *heard = Some(heartbeat);
             self.received.inc();
             let now = Instant::now();
             let recent = trip.is_recent(now, heartbeat.echoed);
@@ -237,8 +237,8 @@ mod tests {
     /// The listener of a Raft leader, on its own thread.
     struct Scene {
         addr: SocketAddr,
-        event_receiver: Receiver<TimedEvent>,
-        leadership_sender: watch::Sender<Leadership>,
+        heard: Receiver<TimedEvent>,
+        told: watch::Sender<Leadership>,
         agreed: watch::Sender<u64>,
         progress: Arc<Mutex<Progress>>,
         answer: Duration,
@@ -250,9 +250,9 @@ mod tests {
         fn new(net: Net, cluster: u64) -> Self {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let addr = listener.local_addr().unwrap();
-            let (events, event_receiver) = EventQueue::new(16);
+            let (events, heard) = EventQueue::new(16);
             let stop = Arc::new(AtomicBool::new(false));
-            let (leadership_sender, leadership) = watch::channel(LEADING);
+            let (told, leadership) = watch::channel(LEADING);
             let (agreed, applied) = watch::channel(0);
             let (checkpoints, progress) = (Checkpoints::default(), Arc::<Mutex<Progress>>::default());
             let lease = Duration::from_secs(1);
@@ -268,20 +268,11 @@ mod tests {
             let received = Counter::default();
             let answer = Duration::from_millis(200);
             let acceptor = Listener { cluster, listener, net, events, received, receiver, answer, stop: stop.clone() };
-            Self {
-                addr,
-                event_receiver,
-                leadership_sender,
-                agreed,
-                progress,
-                answer,
-                stop,
-                thread: thread::spawn(|| acceptor.run()),
-            }
+            Self { addr, heard, told, agreed, progress, answer, stop, thread: thread::spawn(|| acceptor.run()) }
         }
 
         fn hears(&self) -> DetectorEvent {
-            self.event_receiver.recv_timeout(Duration::from_secs(30)).unwrap().1
+            self.heard.recv_timeout(Duration::from_secs(30)).unwrap().1
         }
 
         fn end(self) {
@@ -299,7 +290,7 @@ mod tests {
             let issued = authority.issue(&Identity::new("blue", Role::Scheduler, name).unwrap(), 1).unwrap();
             Net::secured(Arc::new(Credentials::load(issued.files).unwrap()))
         };
-        let (cluster, timeout) = (cluster_hash("blue"), Duration::from_secs(30));
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
         let scene = Scene::new(net("1"), cluster);
         let mut strangers = Vec::new();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -315,8 +306,8 @@ mod tests {
 
         let leader = Expected::named(Role::Scheduler, "1");
         let net = net("2");
-        let stream = net.connect_line(&[scene.addr], timeout).unwrap();
-        let mut line = net.authenticate_line(stream, &leader, timeout, timeout, || true).unwrap();
+        let stream = net.connect_line(&[scene.addr], patience).unwrap();
+        let mut line = net.authenticate_line(stream, &leader, patience, patience, || true).unwrap();
         let (node, boot) = (NodeId::new(2), BootId::new(20));
         let (checkpoint, level) = (Checkpoint::default(), Level::OLDEST);
         let heartbeat = Heartbeat { node, boot, applied: 5, sequence: 7, checkpoint, echoed: 7, level };
@@ -329,9 +320,9 @@ mod tests {
 
     #[test]
     fn heartbeats_are_heard_strangers_are_cut_off_and_an_end_is_told() {
-        let (cluster, timeout) = (cluster_hash("blue"), Duration::from_secs(30));
+        let (cluster, patience) = (cluster_hash("blue"), Duration::from_secs(30));
         let scene = Scene::new(Net::plaintext(), cluster);
-        let Scene { addr, event_receiver, leadership_sender, agreed, progress, answer, .. } = &scene;
+        let Scene { addr, heard, told, agreed, progress, answer, .. } = &scene;
         let addr = *addr;
 
         let (node, boot) = (NodeId::new(2), BootId::new(20));
@@ -344,7 +335,7 @@ mod tests {
         assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot }, "however it was cut into packets");
 
         let mut bytes = [0; ACK_BYTES];
-        line.set_read_timeout(Some(timeout)).unwrap();
+        line.set_read_timeout(Some(patience)).unwrap();
         line.read_exact(&mut bytes).unwrap();
         assert_eq!(Ack::decode(&bytes, cluster), Some(Ack { sequence: 7, member: true }));
         assert_eq!(progress.lock().unwrap().of(node), 5);
@@ -355,7 +346,7 @@ mod tests {
         for (echoed, recent) in [(0, false), (8, true)] {
             line.write_all(&Heartbeat { sequence: 8, echoed, ..heartbeat }.encode(cluster)).unwrap();
             line.read_exact(&mut bytes).unwrap();
-            assert_eq!(event_receiver.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
+            assert_eq!(heard.try_recv().is_ok(), recent, "before it is acknowledged it is heard, or not");
         }
         agreed.send_replace(9);
         let before = |ms| Instant::now().checked_sub(Duration::from_millis(ms)).unwrap();
@@ -367,17 +358,17 @@ mod tests {
             line.read_exact(&mut bytes).is_err(),
             "who does not apply what was agreed three seconds ago is not answered"
         );
-        assert!(event_receiver.try_recv().is_err(), "and not heard");
-        line.set_read_timeout(Some(timeout)).unwrap();
+        assert!(heard.try_recv().is_err(), "and not heard");
+        line.set_read_timeout(Some(patience)).unwrap();
         let heartbeat = Heartbeat { applied: 9, ..heartbeat };
-        leadership_sender.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
+        told.send_replace(Leadership { quorum_acked: None, alone: false, ..LEADING });
         line.write_all(&heartbeat.encode(cluster)).unwrap();
         assert_eq!(scene.hears(), DetectorEvent::Heartbeat { node, boot });
         line.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
         assert!(line.read_exact(&mut bytes).is_err(), "a leader without a quorum acknowledges nothing");
 
         let mut stranger = TcpStream::connect(addr).unwrap();
-        stranger.set_read_timeout(Some(timeout)).unwrap();
+        stranger.set_read_timeout(Some(patience)).unwrap();
         stranger.write_all(&heartbeat.encode(cluster_hash("green"))).unwrap();
         assert_eq!(stranger.read(&mut [0; 1]).unwrap(), 0, "a heartbeat of another cluster ends its connection");
 
