@@ -16,7 +16,7 @@ fn main() {
     measured::run(&[report]);
 }
 
-/// Both quotas of every tenant, none of which is asked for as much as a second before.
+/// Both quotas of every tenant, each asked for another amount than a second before.
 fn demands(tenants: u32, round: u32) -> BTreeMap<String, TenantDemand> {
     let demand = |tenant: u32| {
         let offered = f64::from((tenant * 31 + round * 17) % 100);

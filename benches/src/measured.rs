@@ -37,7 +37,7 @@ impl Measured {
         let origin = Origin {
             machine: self.machine.clone().unwrap_or_default(),
             commit: commit()?,
-            date: said("date", &["+%F"])?,
+            date: output_of("date", &["+%F"])?,
         };
         if let Some(path) = &self.out {
             to_file(path, &Whole { origin: &origin, results })?;
@@ -91,12 +91,12 @@ fn to_file(path: &Path, value: &impl Serialize) -> Result<()> {
 /// The last commit of this tree; `-dirty` behind it if more than pages and figures was changed since, and no figure may
 /// come of that.
 fn commit() -> Result<String> {
-    let changed = said("git", &["status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])?;
-    let commit = said("git", &["rev-parse", "--short=10", "HEAD"])?;
+    let changed = output_of("git", &["status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])?;
+    let commit = output_of("git", &["rev-parse", "--short=10", "HEAD"])?;
     Ok(if changed.is_empty() { commit } else { format!("{commit}-dirty") })
 }
 
-fn said(program: &str, words: &[&str]) -> Result<String> {
+fn output_of(program: &str, words: &[&str]) -> Result<String> {
     let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let output = Command::new(program).args(words).current_dir(tree).output();
     let output = output.with_context(|| format!("cannot start {program}"))?;

@@ -94,7 +94,7 @@ impl VirtualHost {
         }
     }
 
-    /// Xorshift: seeded, and nothing beside what is measured.
+    /// Xorshift: seeded, and negligible beside what is measured.
     fn random(&mut self) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

@@ -1,4 +1,4 @@
-//! The measurement of pulls, gently: every transport is there and carries what it is asked for.
+//! The measurement of pulls, gently: every transport exists and carries what it is asked for.
 
 use symphony_benches::pull::{Options, run};
 

@@ -10,7 +10,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 /// Connections of one address at the frontend's public ports here.
 const PER_ADDRESS: usize = 32;
-/// Those that one address may have at a metrics port.
+/// Connections that one address may have at a metrics port.
 const METRICS_PER_ADDRESS: usize = 64;
 /// More than the deadline for the first words, by much: this machine may be busy.
 const CLOSED_WITHIN: Duration = Duration::from_secs(60);

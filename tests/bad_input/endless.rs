@@ -19,7 +19,7 @@ fn a_model_that_never_ends_is_ended_and_its_backend_goes_on() {
         let of_kind = "[gpu.cpu]\nmachine = \"here\"\nstatic_memory_bytes = 1000\ndynamic_memory_bytes = 1000\n";
         let profile = format!("format = 1\nmodel = \"m\"\n{tensors}{of_kind}latency_ms = [1.0]\n");
         cluster.workspace.write("endless.profile.toml", &profile).unwrap();
-        // Of zeros, as a load runs them, one never ends and one does.
+        // With zeros as inputs, as a load has them, one never ends and one does.
         for (file, threshold) in [("always.onnx", -1.0), ("asked.onnx", 0.0)] {
             std::fs::write(cluster.workspace.file(file), symphony_zoo::endless_above(threshold).bytes()).unwrap();
         }

@@ -12,7 +12,7 @@ use super::connections::{HTTP2_BEGINS, LIVE, METRICS, answer, is_served, residen
 /// How much one of them sends, or for how long, unless it is stopped before.
 const FLOOD_BYTES: usize = 64 << 20;
 const FLOOD_FOR: Duration = Duration::from_secs(10);
-/// Who takes nothing for so long has stopped a flood.
+/// A server that takes nothing for this time has stopped a flood.
 const STALLED: Duration = Duration::from_secs(3);
 /// What a flood may cost the frontend: half of what was sent, far above what buffers of one connection hold.
 const COST_MAX: u64 = 32 << 20;

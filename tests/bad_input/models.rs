@@ -120,8 +120,8 @@ fn a_broken_onnx_file_is_named_and_other_models_go_on() {
             phase("clients are told that it is not ready, not that it does not exist");
             let reply = cluster.block_on(async { cluster.rest().get("/v2/models/broken/ready").await }).unwrap();
             assert_ne!(reply.status, 200, "{reply:?}");
-            let said = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
-            let entry = said.as_array().unwrap().iter().find(|m| m["name"] == "broken").unwrap().clone();
+            let shown = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
+            let entry = shown.as_array().unwrap().iter().find(|m| m["name"] == "broken").unwrap().clone();
             assert!(entry["ready"] == false && entry["error"].as_str().is_some_and(|e| e.contains(file)), "{entry}");
             let _ = cluster.cli(&["model", "unload", "broken"]).ended_with(0);
         }

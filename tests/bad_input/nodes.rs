@@ -118,8 +118,8 @@ fn a_port_in_use_is_said_at_once_by_every_role() {
     }
     phase("`up` says it before it starts anything");
     let _held = TcpListener::bind(("127.0.0.1", bench.ports[5])).unwrap();
-    let said = bench.node("up", &["--dir", "up"]).ended_with(2);
-    let _ = said.complains(&["frontend.rest", "stop what listens there"]);
+    let ended = bench.node("up", &["--dir", "up"]).ended_with(2);
+    let _ = ended.complains(&["frontend.rest", "stop what listens there"]);
     assert!(!bench.workspace.file("up").join("logs").exists(), "nothing was started");
 }
 

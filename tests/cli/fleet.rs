@@ -27,20 +27,20 @@ fn fleet(workspace: &Workspace, rest: &[&str]) -> ProgramOutput {
 fn a_fleet_within_the_budget_is_chosen_and_all_are_ranked() {
     let _alone = alone();
     let workspace = workspace();
-    let said = fleet(&workspace, &["ranking-model.toml", "-o", "json"]).ended_with(0).json();
-    let ranking = said["ranking"].as_array().unwrap();
+    let reply = fleet(&workspace, &["ranking-model.toml", "-o", "json"]).ended_with(0).json();
+    let ranking = reply["ranking"].as_array().unwrap();
     let bounds: Vec<f64> = ranking.iter().map(|fleet| fleet["bound_rps"].as_f64().unwrap()).collect();
     assert!(bounds.len() > 20 && bounds.is_sorted_by(|a, b| a + 1e-6 >= *b), "{bounds:?}");
     assert!(ranking.iter().all(|fleet| fleet["price_per_hour"].as_f64().unwrap() <= 3.0 + 1e-6));
-    assert!(said["counts"]["gpu"].as_u64().unwrap() >= 1, "only the GPU answers everything: {}", said["counts"]);
-    assert!(said["price_per_hour"].as_f64().unwrap() <= 3.0 + 1e-6 && said["seconds"].as_f64().is_some());
+    assert!(reply["counts"]["gpu"].as_u64().unwrap() >= 1, "only the GPU answers everything: {}", reply["counts"]);
+    assert!(reply["price_per_hour"].as_f64().unwrap() <= 3.0 + 1e-6 && reply["seconds"].as_f64().is_some());
     let table = fleet(&workspace, &["ranking-model.toml"]).ended_with(0).out;
     assert!(table.contains("chosen") && table.contains("fleets within 3 per hour"), "{table}");
 
     phase("what merges requests is bounded no lower");
     let merged = fleet(&workspace, &["ranking-model.toml", "--bound", "together", "-o", "json"]).ended_with(0).json();
     let alone = fleet(&workspace, &["ranking-model.toml", "--bound", "alone", "-o", "json"]).ended_with(0).json();
-    let highest = |said: &serde_json::Value| said["ranking"][0]["bound_rps"].as_f64().unwrap();
+    let highest = |reply: &serde_json::Value| reply["ranking"][0]["bound_rps"].as_f64().unwrap();
     assert!(highest(&merged) + 1e-6 >= highest(&alone));
 }
 
@@ -50,15 +50,15 @@ fn simulations_find_a_fleet_that_no_other_can_beat() {
     let workspace = workspace();
     let small = sample("ranking-model.toml").replace("budget_per_hour = 3.0", "budget_per_hour = 1.3");
     workspace.write("small.toml", &small).unwrap();
-    let said = fleet(&workspace, &["small.toml", "--evaluate", "-o", "json"]).ended_with(0).json();
-    let evaluations = said["evaluations"].as_array().unwrap();
+    let reply = fleet(&workspace, &["small.toml", "--evaluate", "-o", "json"]).ended_with(0).json();
+    let evaluations = reply["evaluations"].as_array().unwrap();
     let best = evaluations.iter().map(|fleet| fleet["goodput_rps"].as_f64().unwrap()).fold(0.0, f64::max);
-    assert_eq!(said["goodput_rps"].as_f64(), Some(best));
-    assert!(said["complete"] == true && best > 0.0, "{said}");
-    let others = said["ranking"].as_array().unwrap().len();
+    assert_eq!(reply["goodput_rps"].as_f64(), Some(best));
+    assert!(reply["complete"] == true && best > 0.0, "{reply}");
+    let others = reply["ranking"].as_array().unwrap().len();
     assert!(evaluations.len() <= others, "{} evaluations of {others}", evaluations.len());
     // Every fleet is beaten by its bound, or part of one that was simulated.
-    for fleet in said["ranking"].as_array().unwrap() {
+    for fleet in reply["ranking"].as_array().unwrap() {
         let count = |fleet: &serde_json::Value, kind: &str| fleet["counts"][kind].as_u64().unwrap();
         let kinds = ["gpu", "large-cpu", "small-cpu"];
         let part = |of: &serde_json::Value| kinds.iter().all(|kind| count(fleet, kind) <= count(of, kind));

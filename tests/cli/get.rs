@@ -67,7 +67,7 @@ fn get_shows_people_and_programs_the_same_cluster() {
         );
 
         phase("members, one of which leads the control group");
-        // A leader of the control group that is new learns within moments which frontends are there.
+        // A new leader of the control group learns within moments which frontends exist.
         let (table, members) = wait_until("all members to be up", KNOWN_WITHIN, || {
             let (table, members) = get(cluster, "members");
             anyhow::ensure!(members.iter().all(|m| m["up"] == true), "{members:?}");

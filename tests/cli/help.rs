@@ -44,11 +44,11 @@ fn every_subcommand_has_help_and_usage_errors_end_with_2() {
         assert!(commands.iter().any(|c| c == promised), "{promised} is not among {commands:?}");
     }
     for command in &commands {
-        let said = symphony(&[command, "--help"]).ended_with(0);
-        assert!(said.out.contains("Usage: symphony"), "{}", said.out);
-        for nested in subcommands(&said.out) {
-            let said = symphony(&[command, &nested, "--help"]).ended_with(0);
-            assert!(said.out.contains("Usage: symphony"), "{}", said.out);
+        let output = symphony(&[command, "--help"]).ended_with(0);
+        assert!(output.out.contains("Usage: symphony"), "{}", output.out);
+        for nested in subcommands(&output.out) {
+            let output = symphony(&[command, &nested, "--help"]).ended_with(0);
+            assert!(output.out.contains("Usage: symphony"), "{}", output.out);
         }
         let _ = symphony(&[command, "--no-such-option"]).ended_with(2).complains(&["--no-such-option"]);
     }

@@ -26,8 +26,8 @@ fn a_command_that_is_given_again_is_done_once() {
         cluster.kill(&format!("scheduler-{}", leader.get())).unwrap();
 
         phase("the unload is given once more: it was done, and it is not done again");
-        let said = unload(cluster, UNLOAD, "resnet").ended_with(0);
-        assert!(said.out.contains("model resnet is unloaded"), "{said:?}");
+        let output = unload(cluster, UNLOAD, "resnet").ended_with(0);
+        assert!(output.out.contains("model resnet is unloaded"), "{output:?}");
         assert!(cluster.view().unwrap().model_named("resnet").is_some(), "what was loaded since stays");
 
         phase("an id stands for one command");

@@ -65,9 +65,9 @@ fn the_papers_example_is_packed_as_in_its_figure_2() {
     workspace.write("high.toml", &high).unwrap();
     let high = pack(&workspace, &["high.toml", "-o", "json"]).ended_with(0).json();
     assert_eq!(placed(&high), named(&[&[("A", 16)], &[("A", 16)], &[("B", 16)], &[("C", 16)]]));
-    let said = pack(&workspace, &["s.toml"]).ended_with(0);
-    assert!(said.out.contains("8 × A (64.0 r/s), 4 × B (32.0 r/s)"), "{}", said.out);
-    assert!(said.out.contains("2 GPUs"), "{}", said.out);
+    let output = pack(&workspace, &["s.toml"]).ended_with(0);
+    assert!(output.out.contains("8 × A (64.0 r/s), 4 × B (32.0 r/s)"), "{}", output.out);
+    assert!(output.out.contains("2 GPUs"), "{}", output.out);
 }
 
 #[test]
@@ -90,26 +90,33 @@ fn with_the_packing_in_force_little_moves() {
     workspace.write("less.toml", rest).unwrap();
     let less = pack(&workspace, &["less.toml", "--previous", "pack.json", "-o", "json"]).ended_with(0).json();
     assert_eq!((&less["gpus"], &less["moves"]), (&1.into(), &0.into()), "{less}");
-    let said = pack(&workspace, &["more.toml", "--previous", "pack.json"]).ended_with(0);
-    assert!(said.out.contains("1 models are loaded where they were not"), "{}", said.out);
+    let output = pack(&workspace, &["more.toml", "--previous", "pack.json"]).ended_with(0);
+    assert!(output.out.contains("1 models are loaded where they were not"), "{}", output.out);
 }
 
 #[test]
 fn what_cannot_be_served_and_bad_input_are_told_apart() {
     let workspace = workspace("no-pack");
-    let said = |text: &str, more: &[&str]| {
+    let run_with = |text: &str, more: &[&str]| {
         workspace.write("p.toml", text).unwrap();
         let args: Vec<_> = ["p.toml"].iter().chain(more).copied().collect();
         pack(&workspace, &args)
     };
+    let _ = run_with(&SESSIONS.replace("200.0", "99.0"), &[]).ended_with(1).complains(&[
+        "session A",
+        "slo_ms is 99",
+        "100",
+    ]);
     let _ =
-        said(&SESSIONS.replace("200.0", "99.0"), &[]).ended_with(1).complains(&["session A", "slo_ms is 99", "100"]);
-    let _ = said(&SESSIONS.replace("64.0", "1e9"), &[]).ended_with(2).complains(&["p.toml", "rate_rps", "100000 GPUs"]);
-    let _ = said(&SESSIONS.replace("a.csv", "z.csv"), &[]).ended_with(2).complains(&["p.toml", "profile_csv", "z.csv"]);
-    let _ = said(&SESSIONS.replace("slo_ms", "slo"), &[]).ended_with(2).complains(&["p.toml", "unknown field `slo`"]);
-    let _ = said(&SESSIONS.replace("64.0", "-1.0"), &[]).ended_with(2).complains(&["session.0.rate_rps", "got -1"]);
+        run_with(&SESSIONS.replace("64.0", "1e9"), &[]).ended_with(2).complains(&["p.toml", "rate_rps", "100000 GPUs"]);
+    let _ =
+        run_with(&SESSIONS.replace("a.csv", "z.csv"), &[]).ended_with(2).complains(&["p.toml", "profile_csv", "z.csv"]);
+    let _ =
+        run_with(&SESSIONS.replace("slo_ms", "slo"), &[]).ended_with(2).complains(&["p.toml", "unknown field `slo`"]);
+    let _ = run_with(&SESSIONS.replace("64.0", "-1.0"), &[]).ended_with(2).complains(&["session.0.rate_rps", "got -1"]);
     let _ = pack(&workspace, &["gone.toml"]).ended_with(2).complains(&["gone.toml"]);
     workspace.write("bad.json", "{\"gpus\": 2}").unwrap();
-    let _ = said(SESSIONS, &["--previous", "bad.json"]).ended_with(2).complains(&["bad.json", "missing field `nodes`"]);
-    let _ = said(SESSIONS, &["--previous", "gone.json"]).ended_with(2).complains(&["gone.json"]);
+    let _ =
+        run_with(SESSIONS, &["--previous", "bad.json"]).ended_with(2).complains(&["bad.json", "missing field `nodes`"]);
+    let _ = run_with(SESSIONS, &["--previous", "gone.json"]).ended_with(2).complains(&["gone.json"]);
 }

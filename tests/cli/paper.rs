@@ -15,8 +15,9 @@ fn a_listed_name_makes_csv_svg_and_page_and_a_stranger_is_refused_with_the_list(
     for name in ["symphony-table2", "symphony-table4", "symphony-fig13", "nexus-fig5", "nexus-fig9"] {
         assert!(listed.lines().any(|line| line.starts_with(name)), "{name} is not in\n{listed}");
     }
-    let said = symphony(&["paper", "symphony-table2", "--quick", "--out", "made/here", "--threads", "2"]).ended_with(0);
-    assert!(said.out.contains("1 frontend"), "{}", said.out);
+    let output =
+        symphony(&["paper", "symphony-table2", "--quick", "--out", "made/here", "--threads", "2"]).ended_with(0);
+    assert!(output.out.contains("1 frontend"), "{}", output.out);
     let made = workspace.path().join("made/here");
     for file in ["symphony-table2.md", "symphony-table2.svg", "symphony-table2.csv"] {
         assert!(!fs::read_to_string(made.join(file)).unwrap().is_empty(), "{file}");

@@ -50,9 +50,9 @@ fn a_plan_has_every_model_and_gpu_once_and_solving_again_changes_nothing() {
 
     phase("again, from the plan");
     workspace.write("plan.json", &first.out).unwrap();
-    let said = partition(&workspace, &["p.toml", "--previous", "plan.json"]).ended_with(0);
-    assert!(said.out.contains("nothing changes against the plan in force"), "{}", said.out);
-    assert!(said.out.contains("cost of the moves 0.000"), "{}", said.out);
+    let output = partition(&workspace, &["p.toml", "--previous", "plan.json"]).ended_with(0);
+    assert!(output.out.contains("nothing changes against the plan in force"), "{}", output.out);
+    assert!(output.out.contains("cost of the moves 0.000"), "{}", output.out);
 
     phase("after a change of rates");
     workspace.write("q.toml", &sample(SAMPLE).replace("rate_rps = 900.0", "rate_rps = 1400.0")).unwrap();
@@ -60,9 +60,9 @@ fn a_plan_has_every_model_and_gpu_once_and_solving_again_changes_nothing() {
     let change = &changed["change"];
     assert!(change["cost"].as_f64().unwrap() <= 3.0 && change["cost_max"] == 3.0, "{change}");
     assert!(change["after"]["objective"].as_f64() <= change["before"]["objective"].as_f64(), "{change}");
-    let said = partition(&workspace, &["q.toml", "--previous", "plan.json"]).ended_with(0);
+    let output = partition(&workspace, &["q.toml", "--previous", "plan.json"]).ended_with(0);
     for words in ["PART", "models and", "cost of the moves", "at most 3", "imbalance before", "imbalance after"] {
-        assert!(said.out.contains(words), "{words} is not in\n{}", said.out);
+        assert!(output.out.contains(words), "{words} is not in\n{}", output.out);
     }
 }
 
@@ -81,30 +81,32 @@ fn the_top_level_is_planned_by_the_same_command() {
 fn what_cannot_be_is_said_with_limit_amount_and_model_and_bad_input_with_key() {
     let workspace = Workspace::new("no-partition").unwrap();
     let fine = sample(SAMPLE);
-    let said = |text: &str, more: &[&str]| {
+    let run_with = |text: &str, more: &[&str]| {
         workspace.write("p.toml", text).unwrap();
         let args: Vec<_> = ["p.toml"].iter().chain(more).copied().collect();
         partition(&workspace, &args)
     };
-    let _ = said(&fine.replace("static_mb = 822", "static_mb = 9000"), &[]).ended_with(1).complains(&[
+    let _ = run_with(&fine.replace("static_mb = 822", "static_mb = 9000"), &[]).ended_with(1).complains(&[
         "vgg16",
         "can be nowhere",
         "15200.0 MB",
         "3936.0 MB more than one GPU has",
     ]);
-    let _ = said(&fine.replace("rate_max_rps = 5000.0", "rate_max_rps = 3000.0"), &[])
+    let _ = run_with(&fine.replace("rate_max_rps = 5000.0", "rate_max_rps = 3000.0"), &[])
         .ended_with(1)
         .complains(&["rate: 12 models", "more than the 6000.0 r/s there"]);
-    let _ = said(&fine.replace("slo_ms = 29.0", "slo = 29.0"), &[])
+    let _ = run_with(&fine.replace("slo_ms = 29.0", "slo = 29.0"), &[])
         .ended_with(2)
         .complains(&["p.toml", "unknown field `slo`"]);
-    let _ =
-        said(&fine.replace("slo_ms = 29.0", "slo_ms = -1.0"), &[]).ended_with(2).complains(&["model.0.slo_ms", "-1"]);
-    let _ = said(&fine, &["--time-limit-s", "0"]).ended_with(2).complains(&["seconds above 0"]);
+    let _ = run_with(&fine.replace("slo_ms = 29.0", "slo_ms = -1.0"), &[])
+        .ended_with(2)
+        .complains(&["model.0.slo_ms", "-1"]);
+    let _ = run_with(&fine, &["--time-limit-s", "0"]).ended_with(2).complains(&["seconds above 0"]);
     workspace.write("plan.json", "{\"parts\": 7}").unwrap();
-    let _ = said(&fine, &["--previous", "plan.json"]).ended_with(2).complains(&["plan.json", "expected a plan"]);
+    let _ = run_with(&fine, &["--previous", "plan.json"]).ended_with(2).complains(&["plan.json", "expected a plan"]);
     let _ = partition(&workspace, &["gone.toml"]).ended_with(2).complains(&["gone.toml"]);
     // The tests' own build has no HiGHS.
-    let _ =
-        said(&fine, &["--solver", "highs"]).ended_with(2).complains(&["this build has no HiGHS", "--features highs"]);
+    let _ = run_with(&fine, &["--solver", "highs"])
+        .ended_with(2)
+        .complains(&["this build has no HiGHS", "--features highs"]);
 }

@@ -10,8 +10,8 @@ fn a_generated_model_is_the_same_every_time_and_can_be_profiled() {
     let _alone = alone();
     let workspace = Workspace::new("profile").unwrap();
     let symphony = |args: &[&str]| run(workspace.path(), &[], args).unwrap();
-    let said = symphony(&["model", "generate", "mlp", "mlp.onnx"]).ended_with(0);
-    assert!(said.out.contains("mlp.onnx") && said.out.contains("parameters"), "{}", said.out);
+    let output = symphony(&["model", "generate", "mlp", "mlp.onnx"]).ended_with(0);
+    assert!(output.out.contains("mlp.onnx") && output.out.contains("parameters"), "{}", output.out);
     let _ = symphony(&["model", "generate", "mlp", "again.onnx", "--seed", "1"]).ended_with(0);
     let _ = symphony(&["model", "generate", "mlp", "other.onnx", "--seed", "2"]).ended_with(0);
     let bytes = |name| std::fs::read(workspace.file(name)).unwrap();
@@ -25,8 +25,12 @@ fn a_generated_model_is_the_same_every_time_and_can_be_profiled() {
         return;
     }
 
-    let said = symphony(&["profile", "mlp.onnx", "--batch-max", "4", "--gpu-kind", "cpu-test"]).ended_with(0);
-    assert!(["BATCH", "MEDIAN", "P99", "fit:", "R\u{b2}"].iter().all(|word| said.out.contains(word)), "{}", said.out);
+    let output = symphony(&["profile", "mlp.onnx", "--batch-max", "4", "--gpu-kind", "cpu-test"]).ended_with(0);
+    assert!(
+        ["BATCH", "MEDIAN", "P99", "fit:", "R\u{b2}"].iter().all(|word| output.out.contains(word)),
+        "{}",
+        output.out
+    );
     let profile = ProfileFile::read(&workspace.file("mlp.profile.toml")).unwrap();
     assert_eq!(profile.model, "mlp");
     let gpu = &profile.gpus["cpu-test"];
@@ -83,9 +87,9 @@ fn two_profiles_are_compared_and_a_slower_one_can_fail_a_build() {
     std::fs::write(workspace.file("stranger.toml"), scenario.replace("now.toml", "other.toml")).unwrap();
     let _ =
         symphony(&["sim", "stranger.toml"]).ended_with(2).complains(&["model.0.profile", "other.toml", "`a100`", "t4"]);
-    let said = symphony(&["profile", "compare", "before.toml", "now.toml"]).ended_with(0);
+    let output = symphony(&["profile", "compare", "before.toml", "now.toml"]).ended_with(0);
     let words = ["GPU kind a100", "+25.0 %", "largest batch 2 -> 3", "static 8 -> 8 MB"];
-    assert!(words.iter().all(|word| said.out.contains(word)), "{}", said.out);
+    assert!(words.iter().all(|word| output.out.contains(word)), "{}", output.out);
     let json = symphony(&["profile", "compare", "before.toml", "now.toml", "-o", "json"]).ended_with(0).json();
     assert_eq!((&json["a100"]["slowest_ratio"], &json["a100"]["batch_max"][1]), (&1.25.into(), &3.into()));
 

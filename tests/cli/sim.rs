@@ -71,9 +71,9 @@ fn the_goodput_is_found_and_deferral_beats_eagerness() {
     let _alone = alone();
     let goodput = |policy: &str| {
         let args = ["--find-goodput", "-o", "json", "--policy", policy];
-        let said = sim("table4-resnet50.toml", &args).ended_with(0).json();
-        assert_eq!(said["policy"].as_str(), Some(policy));
-        said["goodput_rps"].as_f64().unwrap()
+        let reply = sim("table4-resnet50.toml", &args).ended_with(0).json();
+        assert_eq!(reply["policy"].as_str(), Some(policy));
+        reply["goodput_rps"].as_f64().unwrap()
     };
     let (symphony, eager) = (goodput("symphony"), goodput("eager"));
     // The Symphony paper, Table 4: bound 5839 r/s, measured 5169 r/s.
@@ -81,8 +81,8 @@ fn the_goodput_is_found_and_deferral_beats_eagerness() {
     assert!(symphony > eager, "symphony {symphony} r/s, eager {eager} r/s");
 }
 
-/// A hundred GPUs, of which the first is so slow that whatever it gets is late, and nobody learns of it: under load it
-/// has too few of the requests to count, at a quarter of that too many.
+/// A hundred GPUs, of which the first is so slow that whatever it gets is late, and no policy learns of it: under load
+/// it has too few of the requests to count, at a quarter of that too many.
 const ONE_OF_MANY_IS_SLOW: &str = "
     name = 'slow'
     policy = 'symphony'
@@ -109,9 +109,9 @@ fn lower_rates_that_fail_are_told_with_the_goodput() {
         found["fails_below_rps"].as_array().unwrap().iter().map(|rate| rate.as_f64().unwrap()).collect();
     assert_eq!(below, [goodput / 4.0]);
     let words = format!("but not every lower rate passes: at {:.0} r/s some model's p99 misses its SLO", goodput / 4.0);
-    let said = search(&[]).out;
-    assert!(said.contains(&words), "{said}");
-    // Without the slow one every lower rate passes, and programs are told so.
+    let output = search(&[]).out;
+    assert!(output.contains(&words), "{output}");
+    // Without the slow one every lower rate passes, and programs can see that.
     assert_eq!(search(&["--set", "slow=[]", "-o", "json"]).json()["fails_below_rps"], serde_json::json!([]));
     assert!(!search(&["--set", "slow=[]"]).out.contains("lower rate"));
 }
@@ -154,20 +154,20 @@ fn a_timeline_becomes_a_trace_or_a_picture_by_the_name_of_its_file() {
 fn requests_are_explained_in_words_and_for_programs() {
     let _alone = alone();
     let overload = ["--set", "workload.rate_rps=7000"];
-    let told = sim("table4-resnet50.toml", &[&overload[..], &["--explain-worst", "2", "-o", "json"]].concat());
-    let told = told.ended_with(0).json();
-    let worst = told["explanations"].as_array().unwrap();
+    let reply = sim("table4-resnet50.toml", &[&overload[..], &["--explain-worst", "2", "-o", "json"]].concat());
+    let reply = reply.ended_with(0).json();
+    let worst = reply["explanations"].as_array().unwrap();
     assert_eq!(worst.len(), 2);
     for worst in worst {
         assert_eq!(worst["outcome"], "dropped", "{worst}");
         assert!(worst["dropped"]["must_end_by_ms"].is_number() && worst["dropped"]["reason"].is_string(), "{worst}");
     }
     let id = worst[0]["request"].as_str().unwrap();
-    let said = sim("table4-resnet50.toml", &[&overload[..], &["--explain", id, "--explain", "7"]].concat());
-    let said = said.ended_with(0);
-    assert!(said.out.contains(&format!("request {id} (1 item) for resnet50: dropped")), "{}", said.out);
-    assert!(said.out.contains("request f0/1/7 (1 item) for resnet50: ran in time"), "{}", said.out);
-    // One that never arrived is an error, one that is no id a bad use.
+    let output = sim("table4-resnet50.toml", &[&overload[..], &["--explain", id, "--explain", "7"]].concat());
+    let output = output.ended_with(0);
+    assert!(output.out.contains(&format!("request {id} (1 item) for resnet50: dropped")), "{}", output.out);
+    assert!(output.out.contains("request f0/1/7 (1 item) for resnet50: ran in time"), "{}", output.out);
+    // A request that never arrived is an error, an invalid id a bad use.
     let unknown = sim("table4-resnet50.toml", &["--explain", "999999999"]).ended_with(1);
     assert!(unknown.err.contains("request 999999999 was not decided"), "{}", unknown.err);
     let _ = sim("table4-resnet50.toml", &["--explain", "seventeen"]).ended_with(2);

@@ -49,11 +49,11 @@ fn each_path_gets_the_slo_and_batches_fit_their_budgets() {
         }
     }
     phase("by default the paper's, as a table");
-    let said = split(&workspace, &["p.toml"]).ended_with(0);
+    let output = split(&workspace, &["p.toml"]).ended_with(0);
     for words in
         ["STAGE", "RATE R/S", "BUDGET MS", "detect", "300.0", "GPUs for 200 requests per second within 400.000 ms"]
     {
-        assert!(said.out.contains(words), "{words} is not in\n{}", said.out);
+        assert!(output.out.contains(words), "{words} is not in\n{}", output.out);
     }
     phase("what batches gather in comes off as well");
     let (deferred, _) = read(&split(&workspace, &["p.toml", "--cost", "deferred", "-o", "json"]).ended_with(0).json());
@@ -76,22 +76,23 @@ fn profiles_come_from_files_beside_the_pipeline() {
 #[test]
 fn what_cannot_be_is_said_with_stages_and_bad_input_with_key() {
     let workspace = Workspace::new("no-split").unwrap();
-    let said = |from: &str, to: &str| {
+    let run_with = |from: &str, to: &str| {
         assert!(traffic().contains(from), "{from}");
         workspace.write("p.toml", &traffic().replace(from, to)).unwrap();
         split(&workspace, &["p.toml"])
     };
-    let _ = said("slo_ms = 400.0", "slo_ms = 53.0")
+    let _ = run_with("slo_ms = 400.0", "slo_ms = 53.0")
         .ended_with(1)
         .complains(&["53.000 ms cannot be met", "detect → faces takes 54"]);
-    let _ = said("slo_ms = 400.0", "slo = 400.0").ended_with(2).complains(&["p.toml", "unknown field `slo`"]);
-    let _ = said("gamma = 1.5", "gamma = 0.0").ended_with(2).complains(&["p.toml", "edge.0.gamma", "a number above 0"]);
-    let _ = said("to = \"cars\"", "to = \"trucks\"").ended_with(2).complains(&[
+    let _ = run_with("slo_ms = 400.0", "slo = 400.0").ended_with(2).complains(&["p.toml", "unknown field `slo`"]);
+    let _ =
+        run_with("gamma = 1.5", "gamma = 0.0").ended_with(2).complains(&["p.toml", "edge.0.gamma", "a number above 0"]);
+    let _ = run_with("to = \"cars\"", "to = \"trucks\"").ended_with(2).complains(&[
         "edge.0.to",
         "`detect`, `cars`, `faces`",
         "`trucks`",
     ]);
-    let _ = said("to = \"faces\"", "to = \"cars\"")
+    let _ = run_with("to = \"faces\"", "to = \"cars\"")
         .ended_with(2)
         .complains(&["edge.1", "at most one edge between two stages"]);
     let _ = split(&workspace, &["gone.toml"]).ended_with(2).complains(&["gone.toml"]);

@@ -45,16 +45,16 @@ fn each_trace_becomes_arrivals_and_a_scenario_plays_them() {
     let workspace = workspace();
 
     phase("counts of minutes, ranked onto models: f2 and f1 are invoked 30 times each, f1 is named first");
-    let said = convert(&workspace, &["azure2019", "2019.csv", "--models", "m,n"]).ended_with(0);
-    assert!(said.out.contains("out.csv: 60 arrivals of 2 models"), "{said:?}");
+    let output = convert(&workspace, &["azure2019", "2019.csv", "--models", "m,n"]).ended_with(0);
+    assert!(output.out.contains("out.csv: 60 arrivals of 2 models"), "{output:?}");
     let rows_of = rows(&workspace);
     let of = |model: &str| rows_of.iter().filter(|row| row.1 == model).count();
     assert_eq!((of("m"), of("n")), (30, 30));
     assert_eq!(rows_of.iter().filter(|row| row.0 < 60.0).count(), 10);
 
     phase("a scenario plays them");
-    let said = run(workspace.path(), &[], &["sim", "s.toml", "-o", "json"]).unwrap().ended_with(0).json();
-    let offered = |model: usize| said["runs"][0]["models"][model]["offered"].as_u64().unwrap();
+    let output = run(workspace.path(), &[], &["sim", "s.toml", "-o", "json"]).unwrap().ended_with(0).json();
+    let offered = |model: usize| output["runs"][0]["models"][model]["offered"].as_u64().unwrap();
     assert_eq!((offered(0), offered(1)), (30, 30));
 
     phase("the same seed writes the same, another another; two days follow each other");
@@ -111,8 +111,8 @@ fn what_is_no_trace_is_refused_with_file_and_line_and_nothing_is_written() {
 
     phase("a scenario without the model of a row says which row");
     let _ = convert(&workspace, &["azure2021", "2021.csv"]).ended_with(0);
-    let said = run(workspace.path(), &[], &["sim", "s.toml"]).unwrap().ended_with(2);
-    let _ = said.complains(&["key `workload.arrival.trace_csv`", "row 1: the scenario has no model `a/f2`"]);
+    let output = run(workspace.path(), &[], &["sim", "s.toml"]).unwrap().ended_with(2);
+    let _ = output.complains(&["key `workload.arrival.trace_csv`", "row 1: the scenario has no model `a/f2`"]);
     let map = "workload.arrival.map={ 'a/f1' = 'm', 'a/f2' = 'n' }";
     let _ = run(workspace.path(), &[], &["sim", "s.toml", "--set", map]).unwrap().ended_with(0);
 }

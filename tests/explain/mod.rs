@@ -32,8 +32,8 @@ fn dropped(cluster: &TestCluster) -> Reply {
 /// The cluster's explanation, as soon as this is the outcome.
 fn explained(cluster: &TestCluster, id: &str, outcome: &str) -> Value {
     wait_until(&format!("{id} to be {outcome}"), REPORTED_WITHIN, || {
-        let said = cluster.cli(&["explain", id, "-o", "json"]).ended_with(0).json();
-        let [only] = said.as_array().unwrap().as_slice() else { anyhow::bail!("{said}") };
+        let reply = cluster.cli(&["explain", id, "-o", "json"]).ended_with(0).json();
+        let [only] = reply.as_array().unwrap().as_slice() else { anyhow::bail!("{reply}") };
         anyhow::ensure!(only["outcome"] == outcome, "{only}");
         Ok(only.clone())
     })
@@ -55,16 +55,20 @@ fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
         let id = reply.request_id.clone().expect("an answer names its request");
         let body: Value = serde_json::from_str(&reply.body).unwrap();
         assert_eq!(body["parameters"]["symphony_request_id"], id.as_str());
-        let told = explained(cluster, &id, "in_time");
-        assert_eq!((&told["request"], &told["model"]), (&id.as_str().into(), &"resnet".into()), "{told}");
-        let batch = &told["batch"];
-        assert_eq!((&batch["items"], &batch["gpu"]["choice"]), (&1.into(), &"lowest_id".into()), "{told}");
-        assert_eq!(batch["planned"]["execution_ms"], 6.0, "one item takes 1 + 5 ms: {told}");
-        assert!(batch["actual"]["execution_ms"].as_f64().unwrap() >= 5.0, "{told}");
+        let explanation = explained(cluster, &id, "in_time");
+        assert_eq!(
+            (&explanation["request"], &explanation["model"]),
+            (&id.as_str().into(), &"resnet".into()),
+            "{explanation}"
+        );
+        let batch = &explanation["batch"];
+        assert_eq!((&batch["items"], &batch["gpu"]["choice"]), (&1.into(), &"lowest_id".into()), "{explanation}");
+        assert_eq!(batch["planned"]["execution_ms"], 6.0, "one item takes 1 + 5 ms: {explanation}");
+        assert!(batch["actual"]["execution_ms"].as_f64().unwrap() >= 5.0, "{explanation}");
         let window = &batch["window"];
-        assert!(window["frontrun_ms"].as_f64().unwrap() <= window["latest_ms"].as_f64().unwrap(), "{told}");
-        assert!(window["guard_ms"].as_f64().unwrap() > 0.0, "live leads start before the last moment: {told}");
-        assert!(batch["members"].as_array().unwrap().contains(&id.as_str().into()), "{told}");
+        assert!(window["frontrun_ms"].as_f64().unwrap() <= window["latest_ms"].as_f64().unwrap(), "{explanation}");
+        assert!(window["guard_ms"].as_f64().unwrap() > 0.0, "live leads start before the last moment: {explanation}");
+        assert!(batch["members"].as_array().unwrap().contains(&id.as_str().into()), "{explanation}");
         let text = cluster.cli(&["explain", "request", &id]).ended_with(0).out;
         for expected in [
             "for resnet: ran in time",
@@ -81,11 +85,11 @@ fn a_served_and_a_dropped_request_are_explained_by_their_ids() {
         phase("a request that nobody could serve in time is dropped, and the error names it too");
         let reply = dropped(cluster);
         let id = reply.request_id.expect("an error names its request");
-        let told = explained(cluster, &id, "dropped");
-        let story = &told["dropped"];
-        assert_eq!(story["reason"], "slo_unreachable", "{told}");
+        let explanation = explained(cluster, &id, "dropped");
+        let story = &explanation["dropped"];
+        assert_eq!(story["reason"], "slo_unreachable", "{explanation}");
         let (alone, due) = (story["alone_end_ms"].as_f64().unwrap(), story["must_end_by_ms"].as_f64().unwrap());
-        assert!(alone >= 6.0 && due <= 0.0, "{told}");
+        assert!(alone >= 6.0 && due <= 0.0, "{explanation}");
         let text = cluster.cli(&["explain", &id]).ended_with(0).out;
         assert!(text.contains("even alone on an idle GPU it would end"), "{text}");
 

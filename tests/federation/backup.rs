@@ -43,8 +43,8 @@ fn a_federation_without_disks_is_restored_and_a_frontend_that_runs_on_follows_it
     }
 
     phase("it is restored on one replica; the others start over nothing");
-    let said = restore(&federation, &file).ended_with(0).out;
-    assert!(said.contains("is lost") && said.contains("Start n1 now. Then n2, n3"), "{said}");
+    let output = restore(&federation, &file).ended_with(0).out;
+    assert!(output.contains("is lost") && output.contains("Start n1 now. Then n2, n3"), "{output}");
     federation.restart_all("federation-").unwrap();
     federation.wait_for_model("a home", "kept", |model| model["home"].is_string() && model["moves_to"].is_null());
     federation.wait_until_it_serves("kept");

@@ -37,13 +37,13 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
     // What operators asked for and what came of it, and who moves: in the words of a cluster.
     let events = federation.cli(&["get", "events", "-o", "json"]).ended_with(0).json();
     let events = events.as_array().unwrap();
-    let asked = |what: &str| events.iter().find(|event| event["what"] == what && event["actor"].is_string());
+    let event_of = |what: &str| events.iter().find(|event| event["what"] == what && event["actor"].is_string());
     assert_eq!(
-        asked("load model m in cluster east").map(|event| &event["outcome"]),
+        event_of("load model m in cluster east").map(|event| &event["outcome"]),
         Some(&"done".into()),
         "{events:?}"
     );
-    assert!(asked("unload model n").is_some_and(|event| event["operation"].is_string()), "{events:?}");
+    assert!(event_of("unload model n").is_some_and(|event| event["operation"].is_string()), "{events:?}");
     assert!(events.iter().any(|event| event["what"] == "model m is at home in east"), "{events:?}");
     let table = federation.cli(&["get", "events"]).ended_with(0).out;
     assert!(table.starts_with("LOG INDEX") && table.lines().count() == events.len() + 1, "{table}");
@@ -76,21 +76,23 @@ fn mistakes_are_named_and_a_role_gets_no_further_than_its_own() {
 #[test]
 fn a_configuration_that_cannot_work_says_why() {
     let workspace = symphony_testkit::Workspace::new("federation-config").unwrap();
-    let said = |role: &str, text: &str| {
+    let start_with = |role: &str, text: &str| {
         let file = workspace.write("node.toml", text).unwrap().display().to_string();
         run(workspace.path(), &[], &[role, "--config", &file, "--insecure-dev"]).unwrap().ended_with(2)
     };
     let replica = "[[federation.replica]]\nid = 1\ncontrol = \"127.0.0.1:7501\"\n";
     let cluster = "[[federation.clusters]]\nname = \"east\"\ncontrol = [\"127.0.0.1:7001\"]\n";
     let own = "[federation]\nid = 1\ndata_dir = \"raft\"\n";
-    said("federation", "").complains(&["federation.replica", "federation.clusters", "federation.data_dir"]);
-    said("federation", &format!("{own}look_every_ms = 1000\n{replica}{cluster}"))
+    start_with("federation", "").complains(&["federation.replica", "federation.clusters", "federation.data_dir"]);
+    start_with("federation", &format!("{own}look_every_ms = 1000\n{replica}{cluster}"))
         .complains(&["federation.look_every_ms", "a constant now (a tenth of unreachable_ms, at most 1000 ms)"]);
-    said("federation", &format!("{own}{replica}{cluster}{cluster}")).complains(&["`east` is given twice"]);
-    said("federation", &format!("{own}{replica}{cluster}data = \"127.0.0.1:7201\"\n")).complains(&["only frontends"]);
-    said("frontend", &format!("[frontend]\nname = \"f\"\n{replica}{cluster}"))
+    start_with("federation", &format!("{own}{replica}{cluster}{cluster}")).complains(&["`east` is given twice"]);
+    start_with("federation", &format!("{own}{replica}{cluster}data = \"127.0.0.1:7201\"\n"))
+        .complains(&["only frontends"]);
+    start_with("frontend", &format!("[frontend]\nname = \"f\"\n{replica}{cluster}"))
         .complains(&["federation.clusters.0.data", "a port of its own per cluster"]);
-    said("backend", &format!("{own}{replica}{cluster}")).complains(&["only `symphony federation` and frontends"]);
+    start_with("backend", &format!("{own}{replica}{cluster}")).complains(&["only `symphony federation` and frontends"]);
     let scheduler = "[[cluster.scheduler]]\nid = 1\ncontrol = \"127.0.0.1:1\"\ndispatch = \"127.0.0.1:2\"\nbeat = \"127.0.0.1:3\"\n";
-    said("federation", &format!("{scheduler}{own}{replica}{cluster}")).complains(&["belongs to no single cluster"]);
+    start_with("federation", &format!("{scheduler}{own}{replica}{cluster}"))
+        .complains(&["belongs to no single cluster"]);
 }

@@ -47,7 +47,7 @@ fn empty_disks_found_no_federation_beside_one_that_remembers() {
         ends_over_its_empty_disk(&mut federation, name);
     }
     let stale = federation.cli(&["get", "clusters", "--stale", "-o", "json"]).ended_with(0).json();
-    // The last entries may be committed without its knowledge: nobody is left to tell it.
+    // The last entries may be committed without its knowledge: no process is left to tell it.
     let model = &stale["models"][0];
     assert_eq!(model["name"], "m", "{stale}");
     assert!([&model["home"], &model["moves_to"]].into_iter().any(|cluster| cluster == "east"), "{stale}");

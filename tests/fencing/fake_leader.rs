@@ -55,11 +55,11 @@ impl FakeLeader {
 
     /// The answer to a plan that is not accepted.
     async fn refusal(&mut self, order: Execute) -> Refusal {
-        let asked = (order.gpu, order.sequence, order.token, order.model);
+        let sent = (order.gpu, order.sequence, order.token, order.model);
         self.send.send(ToBackend::Execute(order)).unwrap();
         match self.next().await {
             FromBackend::Refused { gpu, sequence, token, model, refusal } => {
-                assert_eq!((gpu, sequence, token, model), asked);
+                assert_eq!((gpu, sequence, token, model), sent);
                 refusal
             }
             other => panic!("the plan was not refused: {other:?}"),

@@ -15,8 +15,8 @@ const BACKEND: &str = "backend-default";
 
 /// The carrier of the links of this kind of a process.
 fn carriers(cluster: &TestCluster, name: &str, link: &str) -> Result<Vec<String>> {
-    let said = cluster.console_of(name)?["frames"].take();
-    let links = said["links"].as_array().with_context(|| format!("no links: {said}"))?;
+    let reply = cluster.console_of(name)?["frames"].take();
+    let links = reply["links"].as_array().with_context(|| format!("no links: {reply}"))?;
     let of_kind = links.iter().filter(|row| row["link"] == link);
     Ok(of_kind.map(|row| row["transport"].as_str().unwrap_or("").to_owned()).collect())
 }

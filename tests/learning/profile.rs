@@ -12,7 +12,7 @@ const LOAD: &str = "m=120";
 const LOAD_S: u32 = 12;
 const WITHIN: Duration = Duration::from_secs(120);
 
-/// How many times as long as its profile the model is said to take.
+/// The measured latency of the model over that of its profile.
 fn measured(cluster: &TestCluster) -> Option<f64> {
     let models = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0).json();
     models[0]["measured"][0]["factor"].as_f64()
@@ -20,13 +20,18 @@ fn measured(cluster: &TestCluster) -> Option<f64> {
 
 /// How many times as long as its profile the last batches were planned to take.
 fn planned(cluster: &TestCluster) -> Vec<f64> {
-    let said = cluster.cli(&["explain", "--batch", "m", "--last", "10", "-o", "json"]).ended_with(0).json();
-    let factor = |told: &serde_json::Value| {
-        let batch = &told["batch"];
+    let reply = cluster.cli(&["explain", "--batch", "m", "--last", "10", "-o", "json"]).ended_with(0).json();
+    let factor = |explanation: &serde_json::Value| {
+        let batch = &explanation["batch"];
         let (items, planned_ms) = (batch["items"].as_f64()?, batch["planned"]["execution_ms"].as_f64()?);
         Some(planned_ms / (5.0 * items + 20.0))
     };
-    said.as_array().unwrap().iter().map(|told| factor(told).unwrap_or_else(|| panic!("{told}"))).collect()
+    reply
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|explanation| factor(explanation).unwrap_or_else(|| panic!("{explanation}")))
+        .collect()
 }
 
 #[test]

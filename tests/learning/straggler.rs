@@ -18,7 +18,7 @@ fn a_gpu_that_becomes_slow_is_set_aside_and_comes_back_when_it_is_well() {
         set_pace(cluster, AS_GIVEN);
         load_model(cluster, "1000");
         let load = cluster.spawn_load_until_ended("load", &[LOAD]).unwrap();
-        // What is usual is known after some batches.
+        // The usual latency is known after some batches.
         cluster.wait_for_more(2000).unwrap();
         assert_eq!(set_aside(cluster), Vec::<u64>::new());
 

@@ -60,20 +60,20 @@ fn up_starts_serves_and_stops_without_leaving_anybody_behind() {
     let args = ["up", "--config", "up.toml", "--dir", "files", "--host", &host];
     let mut up = ChildSpec::new("up", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
-    let told = || {
-        let said = std::fs::read_to_string(&out)?;
-        anyhow::ensure!(said.contains("stop with Ctrl-C"), "it said: {said}");
-        Ok(said)
+    let printed = || {
+        let output = std::fs::read_to_string(&out)?;
+        anyhow::ensure!(output.contains("stop with Ctrl-C"), "it said: {output}");
+        Ok(output)
     };
-    let said = up.wait_until("its ports", READY_WITHIN, told).unwrap();
-    assert!(said.contains(&format!("gRPC {host}:{}", ports[4])), "{said}");
-    assert!(said.contains("--pki or SYMPHONY_PKI"), "{said}");
-    assert!(said.contains(&format!("console: http://{host}:{}/", ports[6])), "{said}");
+    let output = up.wait_until("its ports", READY_WITHIN, printed).unwrap();
+    assert!(output.contains(&format!("gRPC {host}:{}", ports[4])), "{output}");
+    assert!(output.contains("--pki or SYMPHONY_PKI"), "{output}");
+    assert!(output.contains(&format!("console: http://{host}:{}/", ports[6])), "{output}");
 
     phase("it serves");
     let cluster = format!("{host}:{}", ports[0]);
     let pki = workspace.file("files").join("pki").display().to_string();
-    assert!(said.contains(&format!("export SYMPHONY_CLUSTER={cluster} SYMPHONY_PKI={pki}")), "{said}");
+    assert!(output.contains(&format!("export SYMPHONY_CLUSTER={cluster} SYMPHONY_PKI={pki}")), "{output}");
     let env = [("SYMPHONY_CLUSTER", cluster.as_str()), ("SYMPHONY_PKI", pki.as_str())];
     let _ = run(workspace.path(), &env, &emulated_model("resnet", "default")).unwrap().ended_with(0);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -124,12 +124,12 @@ fn up_in(workspace: &Workspace, text: &str, environment: &[&str], more: &[&str])
     args.extend(more);
     let mut up = ChildSpec::new("up", "env", args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
-    let told = || {
-        let said = std::fs::read_to_string(&out)?;
-        anyhow::ensure!(said.contains("stop with Ctrl-C"), "it said: {said}");
+    let printed = || {
+        let output = std::fs::read_to_string(&out)?;
+        anyhow::ensure!(output.contains("stop with Ctrl-C"), "it said: {output}");
         Ok(())
     };
-    up.wait_until("its ports", READY_WITHIN, told).unwrap();
+    up.wait_until("its ports", READY_WITHIN, printed).unwrap();
     // With the slash, which `up` itself does not have.
     (up, format!("{dir}/"))
 }
@@ -230,15 +230,15 @@ fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
     }
     for (name, key) in [("scheduler-1", "data_us_max"), ("f", "requests_in_flight_max"), ("b", "pool_mb")] {
         let log = workspace.file("files").join("logs").join(format!("{name}.log"));
-        let told = || {
-            let said = std::fs::read_to_string(&log)?;
-            let line = said.lines().find(|line| line.contains("some changes need a restart"));
-            let line = line.ok_or_else(|| anyhow::anyhow!("{name} said: {said}"))?;
+        let reloaded = || {
+            let logged = std::fs::read_to_string(&log)?;
+            let line = logged.lines().find(|line| line.contains("some changes need a restart"));
+            let line = line.ok_or_else(|| anyhow::anyhow!("{name} said: {logged}"))?;
             anyhow::ensure!(line.contains(key) && line.contains("log.level"), "{line}");
-            anyhow::ensure!(said.contains("DEBUG"), "{name} does not log more");
+            anyhow::ensure!(logged.contains("DEBUG"), "{name} does not log more");
             Ok(())
         };
-        wait_until(&format!("{name} to reload"), READY_WITHIN, told).unwrap();
+        wait_until(&format!("{name} to reload"), READY_WITHIN, reloaded).unwrap();
     }
 
     phase("a configuration that is wrong changes nothing");
@@ -250,12 +250,12 @@ fn a_hangup_reloads_what_can_be_reloaded_and_ends_no_node() {
         }
     }
     let log = workspace.file("files").join("logs").join("f.log");
-    let told = || {
-        let said = std::fs::read_to_string(&log)?;
-        anyhow::ensure!(said.contains("was not reloaded") && said.contains("nonsense"), "it said: {said}");
+    let reloaded = || {
+        let logged = std::fs::read_to_string(&log)?;
+        anyhow::ensure!(logged.contains("was not reloaded") && logged.contains("nonsense"), "it said: {logged}");
         Ok(())
     };
-    wait_until("the frontend to refuse", READY_WITHIN, told).unwrap();
+    wait_until("the frontend to refuse", READY_WITHIN, reloaded).unwrap();
 
     phase("they are the same processes as before, and serve");
     let after: Vec<_> = ids_with(&words).into_iter().map(|(id, _)| id).collect();
@@ -281,43 +281,43 @@ fn a_service_manager_hears_that_nodes_are_ready_alive_reloading_and_stopping() {
     // A socket's path may be 108 bytes long, and the workspace's is often longer.
     let path = std::env::temp_dir().join(format!("symphony-notify-{}", std::process::id()));
     let socket = UnixDatagram::bind(&path).unwrap();
-    let (said, words) = mpsc::channel();
-    // Who tells waits until it is heard.
+    let (sender, words) = mpsc::channel();
+    // The sender waits until the message is read.
     std::thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(length) = socket.recv(&mut buffer) {
             for word in String::from_utf8_lossy(&buffer[..length]).lines() {
-                let _ = said.send(word.to_owned());
+                let _ = sender.send(word.to_owned());
             }
         }
     });
-    let heard = |word: &str, times: usize| {
+    let expect_message = |word: &str, times: usize| {
         let until = Instant::now() + READY_WITHIN;
         let mut left = times;
         while left > 0 {
             let within = until.saturating_duration_since(Instant::now());
-            let said = words.recv_timeout(within).unwrap_or_else(|_| panic!("{word} is missing {left} times"));
-            left -= usize::from(said.starts_with(word));
+            let message = words.recv_timeout(within).unwrap_or_else(|_| panic!("{word} is missing {left} times"));
+            left -= usize::from(message.starts_with(word));
         }
     };
     let address = format!("NOTIFY_SOCKET={}", path.display());
     let (mut up, all) = up_in(&workspace, &config().0, &[HANGUPS_TAKEN, &address, "WATCHDOG_USEC=600000"], &[]);
     phase("all three are ready and give signs of life");
-    heard("READY=1", 3);
-    heard("WATCHDOG=1", 6);
+    expect_message("READY=1", 3);
+    expect_message("WATCHDOG=1", 6);
 
     phase("the frontend reloads, and says what came of it");
     let frontends = ids_with(&all).into_iter().filter(|(_, line)| line.contains("f.toml"));
     for (id, _) in frontends {
         kill(Pid::from_raw(id), Signal::SIGHUP).unwrap();
     }
-    heard("RELOADING=1", 1);
-    heard("STATUS=the configuration was reloaded: nothing has changed", 1);
-    heard("WATCHDOG=1", 3);
+    expect_message("RELOADING=1", 1);
+    expect_message("STATUS=the configuration was reloaded: nothing has changed", 1);
+    expect_message("WATCHDOG=1", 3);
 
     phase("told to stop, they say so");
     let status = up.stop(STOPS_WITHIN).unwrap();
     assert_eq!(status.code(), Some(0), "{}", up.log_tail());
-    heard("STOPPING=1", 3);
+    expect_message("STOPPING=1", 3);
     std::fs::remove_file(path).unwrap();
 }

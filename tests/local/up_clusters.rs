@@ -29,13 +29,13 @@ fn up_with_two_clusters_serves_moves_and_stops_without_leaving_anybody_behind() 
     let args = ["up", "--clusters", "2", "--host", &host_words, "--dir", "files"];
     let mut up = ChildSpec::new("up", symphony().unwrap(), args, workspace.path()).spawn().unwrap();
     let out = workspace.file("up.out");
-    let told = || {
-        let said = std::fs::read_to_string(&out)?;
-        anyhow::ensure!(said.contains("stop with Ctrl-C"), "it said: {said}");
-        Ok(said)
+    let printed = || {
+        let output = std::fs::read_to_string(&out)?;
+        anyhow::ensure!(output.contains("stop with Ctrl-C"), "it said: {output}");
+        Ok(output)
     };
-    let said = up.wait_until("its ports", READY_WITHIN, told).unwrap();
-    assert!(said.contains("of 2 clusters is up") && said.contains(&format!("gRPC {host}:8001")), "{said}");
+    let output = up.wait_until("its ports", READY_WITHIN, printed).unwrap();
+    assert!(output.contains("of 2 clusters is up") && output.contains(&format!("gRPC {host}:8001")), "{output}");
 
     phase("a model is loaded, served, and moves to the other cluster");
     let pki = workspace.file("files").join("pki").display().to_string();
@@ -51,8 +51,8 @@ fn up_with_two_clusters_serves_moves_and_stops_without_leaving_anybody_behind() 
     let served = || runtime.block_on(async { rest.check_emulated("m", 1.0).await });
     wait_until("the model to be served", READY_WITHIN, served).unwrap();
     let view = || -> serde_json::Value {
-        let said = cli(&["get", "clusters", "-o", "json"]).ended_with(0);
-        serde_json::from_str(&said.out).unwrap()
+        let output = cli(&["get", "clusters", "-o", "json"]).ended_with(0);
+        serde_json::from_str(&output.out).unwrap()
     };
     let before = view();
     assert_eq!(before["clusters"].as_array().map(Vec::len), Some(2), "{before}");
@@ -81,8 +81,8 @@ fn up_with_two_clusters_serves_moves_and_stops_without_leaving_anybody_behind() 
 #[test]
 fn clusters_listen_on_loopback_only() {
     let workspace = Workspace::new("up-clusters-words").unwrap();
-    let said = run(workspace.path(), &[], &["up", "--clusters", "2", "--host", "10.0.0.1"]).unwrap().ended_with(2);
-    said.complains(&["--host", "10.0.0.1", "loopback"]);
+    let ended = run(workspace.path(), &[], &["up", "--clusters", "2", "--host", "10.0.0.1"]).unwrap().ended_with(2);
+    ended.complains(&["--host", "10.0.0.1", "loopback"]);
 }
 
 #[test]

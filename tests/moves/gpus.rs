@@ -110,8 +110,8 @@ fn a_plan_that_an_operator_asked_for_is_in_the_log_with_the_name() {
         let said = said.unwrap();
         assert!(said.out.contains("huge stays") && said.out.contains("what the rank worker takes"), "{said:?}");
         let events = cluster.cli(&["get", "events", "-o", "json"]).ended_with(0).json();
-        let asked = |event: &&serde_json::Value| event["what"].to_string().contains("run a plan of 1 moves");
-        let event = events.as_array().unwrap().iter().find(asked);
+        let is_requested = |event: &&serde_json::Value| event["what"].to_string().contains("run a plan of 1 moves");
+        let event = events.as_array().unwrap().iter().find(is_requested);
         assert_eq!(event.map(|event| &event["actor"]), Some(&"operator/admin".into()), "{events}");
         let shown = cluster.cli(&["plan", "show"]).ended_with(0);
         assert!(shown.out.contains("model huge stays where it is: "), "{shown:?}");

@@ -34,12 +34,12 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
     tell("keda", &Shape::emulated(&["first"]), |cluster| {
         let _ = cluster.cli(&slow("first", "first")).ended_with(0);
         cluster.wait_until_it_serves("first").unwrap();
-        let asked = reference(&[("subcluster", "first")]);
+        let target = reference(&[("subcluster", "first")]);
 
         phase("what there is to measure, and what is a mistake");
         cluster.block_on(async {
             let mut scaler = client(cluster, 1);
-            let spec = scaler.get_metric_spec(asked.clone()).await.unwrap().into_inner().metric_specs;
+            let spec = scaler.get_metric_spec(target.clone()).await.unwrap().into_inner().metric_specs;
             assert_eq!((spec[0].metric_name.as_str(), spec[0].target_size), ("symphony-gpus-first", 1));
             let nameless = scaler.get_metric_spec(reference(&[])).await.unwrap_err();
             assert!(nameless.message().contains("subcluster"), "{nameless}");
@@ -51,7 +51,7 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
         cluster.block_on(async {
             for scheduler in 1..=3 {
                 loop {
-                    let scaled_object_ref = Some(asked.clone());
+                    let scaled_object_ref = Some(target.clone());
                     let request =
                         pb::GetMetricsRequest { scaled_object_ref, metric_name: "symphony-gpus-first".into() };
                     let answer = client(cluster, scheduler).get_metrics(request).await;
@@ -62,10 +62,10 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
                     assert!(Instant::now() < give_up, "scheduler {scheduler} says {answer:?}");
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
-                let active = client(cluster, scheduler).is_active(asked.clone()).await.unwrap();
+                let active = client(cluster, scheduler).is_active(target.clone()).await.unwrap();
                 assert!(active.into_inner().result);
             }
-            let mut news = client(cluster, 2).stream_is_active(asked.clone()).await.unwrap().into_inner();
+            let mut news = client(cluster, 2).stream_is_active(target.clone()).await.unwrap().into_inner();
             assert!(news.message().await.unwrap().unwrap().result);
         });
         phase("a gRPC library that looks for the host in the certificate, as KEDA's does, is content");
@@ -77,10 +77,10 @@ fn every_replica_tells_keda_that_an_overloaded_sub_cluster_wants_gpus() {
         keda.args(["--address", &cluster.address("scheduler-2", "control")]);
         keda.arg("--pki").arg(cluster.workspace.file("pki"));
         let output = keda.stdin(Stdio::null()).output().unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "it is not content:\n{said}");
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "it is not content:\n{text}");
         for words in ["active: 1", "symphony-gpus-first: ", ", 1 per replica", "streamed: 1", "refused: "] {
-            assert!(said.contains(words), "`{words}` is not in\n{said}");
+            assert!(text.contains(words), "`{words}` is not in\n{text}");
         }
 
         let shown = cluster.cli(&["get", "subclusters", "-o", "json"]).ended_with(0).json();

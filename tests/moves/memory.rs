@@ -18,7 +18,7 @@ fn load_large(cluster: &TestCluster, name: &str, subcluster: &str) {
 }
 
 /// Seconds that moving the model to the right would take, according to a plan.
-fn told(cluster: &TestCluster, model: &str) -> f64 {
+fn planned_seconds(cluster: &TestCluster, model: &str) -> f64 {
     let _ = cluster.cli(&["plan", "move", "--model", model, "--to", "right", "--propose"]).ended_with(0);
     let shown = cluster.cli(&["plan", "show", "-o", "json"]).ended_with(0).json();
     shown["cost"]["seconds"].as_f64().unwrap()
@@ -46,11 +46,11 @@ fn a_model_is_loaded_where_another_one_was_when_that_has_gone_and_its_time_is_me
 
         phase("before anything was loaded on the right, plans tell what is assumed; then what was measured");
         let size = MODEL_MB as f64;
-        assert!((told(cluster, "second") - size / ASSUMED_MB_PER_S).abs() < 0.01);
+        assert!((planned_seconds(cluster, "second") - size / ASSUMED_MB_PER_S).abs() < 0.01);
         load_large(cluster, "third", "right");
         cluster.wait_until_it_serves("third").unwrap();
         let _ = cluster.cli(&["model", "unload", "third"]).ended_with(0);
         // A busy machine takes longer, and none takes less.
-        assert!(told(cluster, "second") >= 0.99 * size / LOADED_MB_PER_S);
+        assert!(planned_seconds(cluster, "second") >= 0.99 * size / LOADED_MB_PER_S);
     });
 }

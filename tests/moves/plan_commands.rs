@@ -49,9 +49,9 @@ fn a_plan_waits_for_approval_is_shown_and_dropped_and_mistakes_are_named() {
         assert!(events.out.contains("refuse plan"), "{events:?}");
 
         // A command that does not wait says where to look, and succeeds.
-        let asked = cluster.cli(&["plan", "move", "--model", "m", "--to", "right", "--wait-s", "0"]).ended_with(0);
-        let id = asked.out.split_whitespace().nth(1).unwrap().to_owned();
-        assert_eq!(asked.out.trim(), format!("plan {id} runs; see `symphony plan show {id}`"));
+        let output = cluster.cli(&["plan", "move", "--model", "m", "--to", "right", "--wait-s", "0"]).ended_with(0);
+        let id = output.out.split_whitespace().nth(1).unwrap().to_owned();
+        assert_eq!(output.out.trim(), format!("plan {id} runs; see `symphony plan show {id}`"));
         cluster
             .wait_for_view("m to be there", |view| {
                 let (_, model) = view.model_named("m")?;

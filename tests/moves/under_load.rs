@@ -41,14 +41,14 @@ fn models_and_backends_move_while_requests_come_and_none_fails() {
         cluster.wait_for_more(100).unwrap();
 
         phase("a model moves");
-        let said = cluster.cli(&["plan", "move", "--model", "wanders", "--to", "right"]).ended_with(0);
-        assert!(said.out.contains("model wanders is in right"), "{said:?}");
+        let output = cluster.cli(&["plan", "move", "--model", "wanders", "--to", "right"]).ended_with(0);
+        assert!(output.out.contains("model wanders is in right"), "{output:?}");
         assert_eq!(home(cluster, "wanders"), "right");
         cluster.one_good_request("wanders").unwrap();
 
         phase("a backend moves, with its GPU");
-        let said = cluster.cli(&["plan", "move", "--backend", "backend-third", "--to", "right"]).ended_with(0);
-        assert!(said.out.contains("backend backend-third is in right"), "{said:?}");
+        let output = cluster.cli(&["plan", "move", "--backend", "backend-third", "--to", "right"]).ended_with(0);
+        assert!(output.out.contains("backend backend-third is in right"), "{output:?}");
         cluster
             .wait_for_view("the moved backend holds what is served there", |view| {
                 let (&id, backend) = view.backends.iter().find(|(_, b)| b.name == "backend-third")?;

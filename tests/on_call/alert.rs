@@ -39,7 +39,7 @@ struct Outage {
     /// The processes that are killed.
     ends: &'static [&'static str],
     /// What the operator asks for meanwhile; may be nothing.
-    asked: &'static str,
+    command: &'static str,
     /// Says what is missing, within half a minute.
     first: Alert,
     /// Fire as well.
@@ -49,7 +49,7 @@ struct Outage {
 const OUTAGES: [Outage; 3] = [
     Outage {
         ends: &["backend-pool"],
-        asked: "model load never --emulated --alpha-ms 1 --beta-ms 5 --slo-ms 500 --wait-s 0",
+        command: "model load never --emulated --alpha-ms 1 --beta-ms 5 --slo-ms 500 --wait-s 0",
         first: ("SymphonyModelUnready", "model", "resnet"),
         also: &[
             ("SymphonyProcessDown", "job", "symphony-backend"),
@@ -61,7 +61,7 @@ const OUTAGES: [Outage; 3] = [
     },
     Outage {
         ends: &["frontend", "scheduler-3"],
-        asked: "",
+        command: "",
         first: ("SymphonyNoFrontend", "severity", "page"),
         also: &[
             ("SymphonyProcessDown", "job", "symphony-frontend"),
@@ -71,7 +71,7 @@ const OUTAGES: [Outage; 3] = [
     },
     Outage {
         ends: &["scheduler-2", "scheduler-3"],
-        asked: "",
+        command: "",
         first: ("SymphonyQuorumLost", "severity", "page"),
         also: &[],
     },
@@ -114,7 +114,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// With the hosts of the cluster in place of those in the configuration, and nobody to tell.
+    /// With the hosts of the cluster in place of those in the configuration, and without receivers.
     fn start(program: &Path, cluster: &TestCluster) -> Result<Self> {
         let schedulers = ["scheduler-1", "scheduler-2", "scheduler-3"];
         let hosts = |names: &[&str]| {
@@ -194,7 +194,7 @@ impl Prometheus {
     }
 }
 
-/// Alerts of the rules that nothing here causes, and that are not said to be missing.
+/// Alerts of the rules that nothing here causes, and that are not listed as missing.
 fn forgotten(rules: &str) -> Vec<&str> {
     let of_outages = OUTAGES.iter().flat_map(|outage| outage.also.iter().chain([&outage.first]));
     let caused = FAULTS.iter().chain(&LEADERLESS).chain(of_outages).map(|(name, ..)| *name);
@@ -249,7 +249,7 @@ fn an_outage_alerts_within_half_a_minute() {
 
         let mut load = Some(load);
         let mut ended: &[&str] = &[];
-        for Outage { ends, asked, first, also } in OUTAGES {
+        for Outage { ends, command, first, also } in OUTAGES {
             phase("all is up, and what was missing before alerts no more");
             ended.iter().for_each(|process| cluster.restart(process).unwrap());
             cluster.wait_until_it_serves("resnet").unwrap();
@@ -258,8 +258,8 @@ fn an_outage_alerts_within_half_a_minute() {
             phase(&format!("{} is killed", ends.join(" and ")));
             ends.iter().for_each(|process| cluster.kill(process).unwrap());
             let began = Instant::now();
-            if !asked.is_empty() {
-                let _ = cluster.cli(&asked.split(' ').collect::<Vec<_>>()).ended_with(0);
+            if !command.is_empty() {
+                let _ = cluster.cli(&command.split(' ').collect::<Vec<_>>()).ended_with(0);
             }
             prometheus.wait_for(cluster, &[first], FIRES_WITHIN.saturating_sub(began.elapsed())).unwrap();
             let after = began.elapsed().as_secs_f64();

@@ -43,8 +43,8 @@ fn check_in_browser(cluster: &TestCluster) {
     looks.arg(script).args(["--console", &console, "--model", "resnet", "--chromium"]).arg(&browser.chromium);
     looks.arg("--out").arg(cluster.workspace.file("console"));
     let output = looks.stdin(Stdio::null()).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "the console in a browser:\n{said}");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "the console in a browser:\n{text}");
 }
 
 #[test]

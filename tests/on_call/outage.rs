@@ -12,7 +12,7 @@ use prost::Message as _;
 use symphony_testkit::{promtool, wait_until};
 use symphony_tests::{Shape, TestCluster, emulated_model, phase, tell};
 
-/// How soon somebody must be able to know. Alerts add an interval of scraping and their `for`.
+/// How soon an operator must be able to know. Alerts add an interval of scraping and their `for`.
 const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// The value of a series, by the beginning of its line up to the end of its labels.
@@ -95,9 +95,10 @@ fn an_outage_is_seen_in_the_series_that_alerts_go_by() {
                 lint.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
                 let mut lint = lint.spawn().unwrap();
                 lint.stdin.take().unwrap().write_all(cluster.metrics_of(name).unwrap().as_bytes()).unwrap();
-                let said = lint.wait_with_output().unwrap();
-                let words = [said.stdout, said.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-                assert!(said.status.success() && words.is_empty(), "{name}: {words}");
+                let ended = lint.wait_with_output().unwrap();
+                let words =
+                    [ended.stdout, ended.stderr].map(|ended| String::from_utf8_lossy(&ended).into_owned()).concat();
+                assert!(ended.status.success() && words.is_empty(), "{name}: {words}");
             }
         }
 

@@ -77,8 +77,8 @@ fn a_trace_goes_on_through_the_frontend_and_a_line_is_logged() {
             Ok(answer)
         });
         let answer = answer.unwrap();
-        let told = answer.headers().get("traceparent").unwrap().to_str().unwrap().to_owned();
-        assert!(told.starts_with(&format!("00-{TRACE}-")) && told.ends_with("-01"), "{told}");
+        let passed_on = answer.headers().get("traceparent").unwrap().to_str().unwrap().to_owned();
+        assert!(passed_on.starts_with(&format!("00-{TRACE}-")) && passed_on.ends_with("-01"), "{passed_on}");
         let request = answer.headers().get("symphony-request-id").unwrap().to_str().unwrap().to_owned();
         let untraced = infer("order-18", None);
         assert!(untraced.headers().get("traceparent").is_none());
@@ -86,7 +86,7 @@ fn a_trace_goes_on_through_the_frontend_and_a_line_is_logged() {
         assert!(refused.headers().get("traceparent").is_none(), "its client does not want it");
 
         phase("the collector has its steps under the client's span, and its batch");
-        let own = u64::from_str_radix(&told[36..52], 16).unwrap();
+        let own = u64::from_str_radix(&passed_on[36..52], 16).unwrap();
         let names = ["infer", "decode", "queue", "transfer", "window", "execution", "reply", "batch"];
         let spans = wait_until("the spans", SOON, || {
             let came = came.borrow().clone();

@@ -54,9 +54,9 @@ fn processes_of_one_host_share_memory_and_leave_none_behind() {
         cluster.wait_until_it_serves("resnet").unwrap();
 
         phase("nobody said how, and inputs come by shared memory; it is told, with delays");
-        let said = wait_for_inputs(cluster, "shared-memory", 5);
-        assert_eq!(said["frontends"][0]["transport"], "shared-memory", "{said}");
-        let reads = &said["reads"]["shared-memory"];
+        let reply = wait_for_inputs(cluster, "shared-memory", 5);
+        assert_eq!(reply["frontends"][0]["transport"], "shared-memory", "{reply}");
+        let reads = &reply["reads"]["shared-memory"];
         let us = |name: &str| reads[name].as_f64().unwrap();
         assert!(us("p50_us") > 0.0 && us("p50_us") <= us("p99_us") && us("p99_us") <= us("p9999_us"), "{reads}");
         let line = "symphony_backend_payload_frontends{transport=\"shared-memory\"} 1";
@@ -86,8 +86,8 @@ fn processes_of_one_host_share_memory_and_leave_none_behind() {
         cluster.restart("frontend").unwrap();
         cluster.wait_until_it_serves("resnet").unwrap();
         let before = payloads(cluster).unwrap()["reads"]["shared-memory"]["inputs"].as_u64().unwrap();
-        let said = wait_for_inputs(cluster, "shared-memory", before + 1);
-        assert_eq!(said["damaged"], 0, "{said}");
+        let reply = wait_for_inputs(cluster, "shared-memory", before + 1);
+        assert_eq!(reply["damaged"], 0, "{reply}");
         cluster.wait_for_a_balanced_ledger().unwrap();
     });
 }
@@ -121,9 +121,9 @@ fn a_backend_is_linked_before_its_models_are_ready_and_to_whoever_comes_later() 
         cluster.wait_for_metric(BACKEND, &LINKED.replace(" 2", " 1")).unwrap();
         cluster.restart("frontend").unwrap();
         cluster.wait_for_metric(BACKEND, LINKED).unwrap();
-        let said = payloads(cluster).unwrap();
-        assert_eq!(said["reads"]["shared-memory"]["inputs"], 0, "{said}");
-        assert_eq!(said["reads"]["tcp"]["inputs"], 0, "{said}");
+        let reply = payloads(cluster).unwrap();
+        assert_eq!(reply["reads"]["shared-memory"]["inputs"], 0, "{reply}");
+        assert_eq!(reply["reads"]["tcp"]["inputs"], 0, "{reply}");
     });
 }
 
@@ -133,9 +133,9 @@ fn tcp_is_used_where_it_is_asked_for() {
     tell("payloads-tcp", &shape, |cluster| {
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
         cluster.wait_until_it_serves("resnet").unwrap();
-        let said = wait_for_inputs(cluster, "tcp", 3);
-        assert_eq!(said["frontends"][0]["transport"], "tcp", "{said}");
-        assert_eq!(said["reads"]["shared-memory"]["inputs"], 0, "{said}");
+        let reply = wait_for_inputs(cluster, "tcp", 3);
+        assert_eq!(reply["frontends"][0]["transport"], "tcp", "{reply}");
+        assert_eq!(reply["reads"]["shared-memory"]["inputs"], 0, "{reply}");
         assert_eq!((pools(cluster, BACKEND).unwrap(), pools(cluster, "frontend").unwrap()), (0, 0));
     });
 }

@@ -112,8 +112,8 @@ fn where_the_only_backend_hangs_nobody_is_told_of_overload() {
 
         phase("it is drained, which its operator is warned of: that is no overload either");
         let before = reasons(cluster);
-        let said = cluster.cli(&["drain", HANGS]).ended_with(0);
-        assert!(said.err.contains("is the last backend that takes resnet"), "{said:?}");
+        let output = cluster.cli(&["drain", HANGS]).ended_with(0);
+        assert!(output.err.contains("is the last backend that takes resnet"), "{output:?}");
         wait_until("refusals", SEEN_WITHIN, || {
             let refused = cluster.one_good_request("resnet").unwrap_err().to_string();
             ensure!(refused.contains("no_gpu") && refused.contains("cordoned or draining"), "{refused}");

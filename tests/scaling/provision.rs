@@ -10,7 +10,7 @@ use symphony_types::GpuId;
 /// Requests per second: a GPU takes 100 ms for a batch of 16, so it answers 160 in a second.
 const LITTLE: &str = "m=40";
 const MUCH: &str = "m=380";
-/// Those that it started may drain for a minute.
+/// Replicas that it started may drain for a minute.
 const STOPPED_WITHIN: Duration = Duration::from_secs(150);
 
 /// No backends: they are provisioned. An autoscaler that has no minute to wait.
@@ -53,12 +53,12 @@ fn backends_come_with_the_load_and_the_highest_gpus_go_with_it_and_no_request_fa
         let advised = scraped_advice(cluster);
         for series in ["gpus_wanted", "gpus_there", "gpus_releasable"] {
             let line = format!("symphony_control_{series}{{subcluster=\"pool\",gpu_kind=");
-            assert_eq!(advised.iter().filter(|said| said.starts_with(&line)).count(), 1, "{series}: {advised:?}");
+            assert_eq!(advised.iter().filter(|shown| shown.starts_with(&line)).count(), 1, "{series}: {advised:?}");
         }
         let demanded = "symphony_control_gpus_demanded{subcluster=\"pool\"} ";
-        assert_eq!(advised.iter().filter(|said| said.starts_with(demanded)).count(), 1, "{advised:?}");
-        let reasons = advised.iter().filter(|said| said.starts_with("symphony_control_scaling_reason{"));
-        let ends = |end: &str| reasons.clone().filter(|said| said.ends_with(end)).count();
+        assert_eq!(advised.iter().filter(|shown| shown.starts_with(demanded)).count(), 1, "{advised:?}");
+        let reasons = advised.iter().filter(|shown| shown.starts_with("symphony_control_scaling_reason{"));
+        let ends = |end: &str| reasons.clone().filter(|shown| shown.ends_with(end)).count();
         assert_eq!((ends(" 1"), ends(" 0")), (1, 6), "{advised:?}");
         cluster.end_load(load).unwrap().check_safety().unwrap();
 
@@ -90,11 +90,11 @@ fn backends_come_with_the_load_and_the_highest_gpus_go_with_it_and_no_request_fa
 
         phase("it ends with those that it started");
         assert!(provision.stop(STOPPED_WITHIN).unwrap().success(), "{}", provision.log_tail());
-        let said = provision.stdout().unwrap();
+        let stdout = provision.stdout().unwrap();
         for word in ["start pool-0", "start pool-2", "drain pool-2", "stop pool-2", "drain pool-1", "stop pool-1"] {
-            assert!(said.contains(word), "{word}: {said}");
+            assert!(stdout.contains(word), "{word}: {stdout}");
         }
-        assert!(said.find("drain pool-2") < said.find("drain pool-1"), "{said}");
+        assert!(stdout.find("drain pool-2") < stdout.find("drain pool-1"), "{stdout}");
         cluster
             .wait_for_view("nobody serves", |view| view.backends.values().all(|backend| !backend.up).then_some(()))
             .unwrap();

@@ -42,7 +42,7 @@ impl Files {
             format!("[[tenant]]\nname = \"{name}\"\nkeys = [\"sha256:{hash}\"]\n{more}\n")
         };
         let path = self.0.join("tenants.toml");
-        // As editors and secret stores do it: nobody reads half a file.
+        // As editors and secret stores do it: no process reads half a file.
         let beside = self.0.join("tenants.new");
         std::fs::write(&beside, tenants.iter().map(one).collect::<String>()).unwrap();
         std::fs::rename(&beside, &path).unwrap();
@@ -89,11 +89,11 @@ fn message() -> ModelInferRequest {
         (EXCEED_SLO, ParameterChoice::BoolParam(true)),
         (ACCEPT_LATE, ParameterChoice::BoolParam(true)),
     ];
-    let told = |(name, choice): (&str, _)| (name.to_owned(), InferParameter { parameter_choice: Some(choice) });
+    let parameter = |(name, choice): (&str, _)| (name.to_owned(), InferParameter { parameter_choice: Some(choice) });
     let (name, datatype) = ("INPUT0".to_owned(), "FP32".to_owned());
     ModelInferRequest {
         model_name: "resnet".into(),
-        parameters: parameters.map(told).into(),
+        parameters: parameters.map(parameter).into(),
         inputs: vec![InferInputTensor { name, datatype, shape: vec![1, 16], ..InferInputTensor::default() }],
         raw_input_contents: vec![data.into()],
         ..ModelInferRequest::default()
@@ -218,8 +218,8 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
             assert!(eve_calls.model_ready(ready()).await.unwrap().into_inner().ready);
             let mut stranger = connect(None).await;
             assert_eq!(stranger.model_ready(ready()).await.unwrap_err().code(), Code::Unauthenticated);
-            let (say, said) = tokio::sync::mpsc::channel(1);
-            let mut call = tonic::Request::new(ReceiverStream::new(said));
+            let (say, receiver) = tokio::sync::mpsc::channel(1);
+            let mut call = tonic::Request::new(ReceiverStream::new(receiver));
             call.metadata_mut().insert("x-api-key", ANN.0.parse().unwrap());
             say.send(message()).await.unwrap();
             let mut answers = stranger.model_stream_infer(call).await.unwrap().into_inner();
@@ -261,8 +261,8 @@ fn callers_are_known_by_keys_and_certificates_over_tls_and_the_file_of_tenants_i
 /// Items that the tenant with a quota may ask for in a second, over both frontends.
 const QUOTA: f64 = 40.0;
 
-/// Asks one after the other, each as soon as the one before is answered, for so long; returns when each was let in, and
-/// what else came of the others.
+/// Asks one after the other, each as soon as the previous one is answered, for this time; returns when each was let in,
+/// and what else came of the others.
 async fn flood(http: reqwest::Client, base: String, key: &'static str, lasts: Duration) -> (Vec<Instant>, Vec<Answer>) {
     let (began, mut let_in, mut refused) = (Instant::now(), Vec::new(), Vec::new());
     while began.elapsed() < lasts {

@@ -158,10 +158,15 @@ fn roles_decide_and_strangers_are_turned_away() {
         assert!(words.contains("operator ann") && words.contains("that is for scheduler"), "{words}");
 
         let _ = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
-        let asked: Vec<_> = cluster.view().unwrap().operations;
-        let asked: Vec<_> = asked.iter().map(|o| (o.actor.as_str(), o.what.as_str(), o.refusal.is_some())).collect();
+        let operations: Vec<_> = cluster.view().unwrap().operations;
+        let operations: Vec<_> =
+            operations.iter().map(|o| (o.actor.as_str(), o.what.as_str(), o.refusal.is_some())).collect();
         let loaded = ("operator/admin", "load model resnet on sub-cluster default", false);
-        assert_eq!(asked, [("operator/ann", "unload model nope", true), loaded], "and nothing of who was turned away");
+        assert_eq!(
+            operations,
+            [("operator/ann", "unload model nope", true), loaded],
+            "and nothing of who was turned away"
+        );
         cluster.wait_until_it_serves("resnet").unwrap();
         cluster.one_good_request("resnet").unwrap();
     });

@@ -51,8 +51,8 @@ fn a_pipeline_of_real_models_finds_digits_and_recognises_them() {
         client.args(["--grpc", &cluster.address("frontend", "grpc"), "--http", &cluster.address("frontend", "rest")]);
         client.args(["--token", REPOSITORY_TOKEN, "--digits"]).arg(root.join("deploy/models/digits/digits-test.bin"));
         let output = client.stdin(Stdio::null()).output().unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "tritonclient is not content:\n{said}");
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "tritonclient is not content:\n{text}");
 
         phase("every request has its one outcome, and no invariant was broken");
         cluster.wait_for_a_balanced_ledger().unwrap();

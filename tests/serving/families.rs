@@ -39,8 +39,8 @@ fn load(cluster: &TestCluster, name: &str, trunk: u64, head: u64, more: &[&str])
 
 /// The family of each model by `get models`, sorted: none for those that share nothing.
 fn families(cluster: &TestCluster) -> Vec<(String, Option<Vec<String>>)> {
-    let said = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0);
-    let models: Value = serde_json::from_str(&said.out).unwrap();
+    let output = cluster.cli(&["get", "models", "-o", "json"]).ended_with(0);
+    let models: Value = serde_json::from_str(&output.out).unwrap();
     let family = |model: &Value| {
         let names = model["family"]["models"].as_array()?;
         Some(names.iter().map(|name| name.as_str().unwrap().to_owned()).collect())
@@ -91,7 +91,7 @@ fn mixed_batches(cluster: &TestCluster) -> anyhow::Result<f64> {
     Ok(count.context("no count of mixed batches")?.trim().parse()?)
 }
 
-/// Waits until so many more have run.
+/// Waits until this many more have run.
 fn wait_for_mixed_batches(cluster: &TestCluster, more: f64) {
     let before = mixed_batches(cluster).unwrap();
     let ran = wait_until("batches of several heads", SOON, || {
@@ -102,7 +102,7 @@ fn wait_for_mixed_batches(cluster: &TestCluster, more: f64) {
     ran.unwrap();
 }
 
-/// Waits until the backend has so many trunks in memory.
+/// Waits until the backend has this many trunks in memory.
 fn wait_for_trunks(cluster: &TestCluster, expected: usize) {
     let shown = wait_until("trunks in memory", SOON, || {
         let scraped = cluster.metrics_of("backend-cpu")?;

@@ -25,11 +25,11 @@ fn ask(cluster: &TestCluster, model: &str) -> ProgramOutput {
 
 fn load(cluster: &TestCluster, model: &str) {
     for _ in 1..TRIES {
-        let asked = ask(cluster, model);
-        if asked.code == Some(0) {
+        let output = ask(cluster, model);
+        if output.code == Some(0) {
             return;
         }
-        let _ = asked.complains(&[NOT_KEPT]);
+        let _ = output.complains(&[NOT_KEPT]);
         let _ = cluster.cli(&["model", "unload", model]).ended_with(0);
     }
     let _ = ask(cluster, model).ended_with(0);

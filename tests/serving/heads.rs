@@ -64,8 +64,8 @@ fn load(cluster: &TestCluster, heads: &[Head]) {
     let _ = cluster.cli(&["profile", &first, "--batch-max", "16", "--out", "heads.profile.toml"]).ended_with(0);
     for Head { name, .. } in heads {
         fs::copy(cluster.workspace.file("heads.profile.toml"), models.join(name).join("profile.toml")).unwrap();
-        let said = cluster.cli(&["model", "load", name, "--repository", "models"]).ended_with(0);
-        assert_eq!(said.out.trim(), format!("model {name}@1 is ready"));
+        let output = cluster.cli(&["model", "load", name, "--repository", "models"]).ended_with(0);
+        assert_eq!(output.out.trim(), format!("model {name}@1 is ready"));
     }
 }
 
@@ -90,14 +90,14 @@ async fn answer(rest: RestClient, name: String, body: Value) -> anyhow::Result<V
 fn ask_all(cluster: &TestCluster, heads: &[Head], images: &[Digit<'_>]) -> anyhow::Result<Vec<Vec<i64>>> {
     let (rest, body) = (cluster.rest(), question(images));
     cluster.block_on(async {
-        let mut asked = JoinSet::new();
+        let mut calls = JoinSet::new();
         for (place, head) in heads.iter().enumerate() {
-            let said = answer(rest.clone(), head.name.clone(), body.clone());
-            asked.spawn(async move { said.await.map(|labels| (place, labels)) });
+            let call = answer(rest.clone(), head.name.clone(), body.clone());
+            calls.spawn(async move { call.await.map(|labels| (place, labels)) });
         }
         let mut all = vec![Vec::new(); heads.len()];
-        while let Some(said) = asked.join_next().await {
-            let (place, labels) = said??;
+        while let Some(ended) = calls.join_next().await {
+            let (place, labels) = ended??;
             all[place] = labels;
         }
         anyhow::Ok(all)

@@ -12,7 +12,7 @@ use symphony_tests::{alone, phase, symphony};
 const ENDS_WITHIN: Duration = Duration::from_secs(240);
 /// Seconds of load for each rate.
 const SECONDS: &str = "6";
-/// Of the requests well below the simulated goodput, so many are in time: the simulator misses none.
+/// Of the requests well below the simulated goodput, this many are in time: the simulator misses none.
 const IN_TIME_MIN: f64 = 0.9;
 
 /// What the script has to say of a case whose time is stretched `scale` times, under a policy, at shares of its
@@ -29,10 +29,10 @@ fn compared(workspace: &Workspace, (case, policy): (&str, &str), scale: &str, sh
     args.extend(shares.iter().flat_map(|share| ["--share", share]));
     let mut child = ChildSpec::new(format!("{case}-{policy}"), python, args, workspace.path()).spawn().unwrap();
     let status = child.wait(ENDS_WITHIN).unwrap();
-    let said = child.stdout().unwrap();
+    let stdout = child.stdout().unwrap();
     // It fails if a request is lost, answered twice, or counted differently by client and frontend.
-    assert_eq!(status.code(), Some(0), "{said}\n{}", child.log_tail());
-    eprintln!("{said}");
+    assert_eq!(status.code(), Some(0), "{stdout}\n{}", child.log_tail());
+    eprintln!("{stdout}");
     let found = std::fs::read_to_string(workspace.file(&out)).unwrap();
     let found: Value = serde_json::from_str(&found).unwrap();
     found["results"][0]["results"].as_array().unwrap().clone()

@@ -6,8 +6,8 @@ use symphony_tests::{LoadReport, Shape, emulated_model, phase, tell};
 fn load_over_grpc_rest_and_native_links_loses_nothing() {
     tell("load-protocols", &Shape::emulated(&["default"]), |cluster| {
         phase("a model is loaded; the command waits until it is ready");
-        let said = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
-        assert_eq!(said.out.trim(), "model resnet is ready");
+        let output = cluster.cli(&emulated_model("resnet", "default")).ended_with(0);
+        assert_eq!(output.out.trim(), "model resnet is ready");
         cluster.wait_until_it_serves("resnet").unwrap();
 
         let (grpc, rest) = (cluster.address("frontend", "grpc"), cluster.address("frontend", "rest"));
@@ -18,8 +18,8 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
             if let Some(frontend) = frontend {
                 args.extend(["--frontend", frontend]);
             }
-            let said = cluster.cli(&args);
-            let report = LoadReport::parse(said.code, &said.out, &said.err).unwrap();
+            let output = cluster.cli(&args);
+            let report = LoadReport::parse(output.code, &output.out, &output.err).unwrap();
             report.check_safety().unwrap();
             report.check_bad_rate("resnet", 0.1).unwrap();
             assert!(report.number("resnet", "offered").unwrap() > 150.0, "{}", report.json);
@@ -30,9 +30,9 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
         phase("who is no frontend is told how to be one, once");
         let mut args = vec!["load", "--model", "resnet=5", "--protocol", "native", "--duration-s", "1"];
         args.extend(["--identity", "operator-admin"]);
-        let said =
+        let output =
             cluster.cli(&args).ended_with(2).complains(&["operator admin is no frontend", "--identity frontend-load"]);
-        assert_eq!(said.err.matches("is no frontend").count(), 1, "{}", said.err);
+        assert_eq!(output.err.matches("is no frontend").count(), 1, "{}", output.err);
 
         phase("what runs the batches can be scraped");
         let scraped = cluster.metrics_of("backend-default").unwrap();
@@ -53,8 +53,8 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
         let _ = cluster.cli(&with("resnet=-5")).ended_with(2).complains(&["rate", "expected"]);
 
         phase("an unloaded model is unknown to clients at once, and to the cluster");
-        let said = cluster.cli(&["model", "unload", "resnet"]).ended_with(0);
-        assert_eq!(said.out.trim(), "model resnet is unloaded");
+        let output = cluster.cli(&["model", "unload", "resnet"]).ended_with(0);
+        assert_eq!(output.out.trim(), "model resnet is unloaded");
         cluster.wait_for_view("the model to be gone", |view| view.models.is_empty().then_some(())).unwrap();
         let gone = || {
             let reply = cluster.block_on(async { cluster.rest().get("/v2/models/resnet").await })?;

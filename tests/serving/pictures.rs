@@ -13,7 +13,7 @@ pub(super) const SEVEN: &[u8] = include_bytes!("../../deploy/models/digits/seven
 pub(super) const SLO_MS: &str = "30000";
 /// Digits that are asked for.
 const DIGITS: usize = 40;
-/// Of those at least so many are recognised: the model gets 98 of 100 right.
+/// Of those at least this many are recognised: the model gets 98 of 100 right.
 const RIGHT_MIN: usize = 36;
 const NAMES: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 
@@ -73,8 +73,8 @@ fn digits_are_read_from_pictures_over_grpc_and_rest() {
         let _ = load(&wrong).ended_with(2).complains(&["--transforms", "9 × 8 pixels", "expected [1, 8, 9] or [72]"]);
         let unknown = digits::TRANSFORMS.replace("width = 8", "widht = 8");
         let _ = load(&unknown).ended_with(2).complains(&["--transforms", "widht"]);
-        let said = load(digits::TRANSFORMS).ended_with(0);
-        assert_eq!(said.out.trim(), "model digits is ready");
+        let output = load(digits::TRANSFORMS).ended_with(0);
+        assert_eq!(output.out.trim(), "model digits is ready");
 
         phase("each digit as a picture is what it is as a tensor, alone and several in one request");
         let grpc = cluster.address("frontend", "grpc");

@@ -23,9 +23,9 @@ fn served(cluster: &TestCluster, model: &str) -> Vec<Value> {
         let id = reply.request_id.expect("an answer names its request");
         // An answer may be here before its GPU has reported, and until then that GPU is not idle.
         wait_until(&format!("the batch of {id} to be reported"), WITHIN, || {
-            let told = cluster.cli(&["explain", &id, "-o", "json"]).ended_with(0).json();
-            anyhow::ensure!(told[0]["outcome"] == "in_time", "{told}");
-            Ok(told[0].clone())
+            let explanation = cluster.cli(&["explain", &id, "-o", "json"]).ended_with(0).json();
+            anyhow::ensure!(explanation[0]["outcome"] == "in_time", "{explanation}");
+            Ok(explanation[0].clone())
         })
         .unwrap()
     };
@@ -33,15 +33,15 @@ fn served(cluster: &TestCluster, model: &str) -> Vec<Value> {
 }
 
 fn gpus(batches: &[Value]) -> BTreeSet<&str> {
-    batches.iter().map(|told| told["batch"]["gpu"]["name"].as_str().unwrap()).collect()
+    batches.iter().map(|explanation| explanation["batch"]["gpu"]["name"].as_str().unwrap()).collect()
 }
 
 /// A batch waits as long as the policy says; guard and lead come off the wait, not more.
 fn check_waits(batches: &[Value]) {
-    for told in batches {
-        assert_eq!(told["policy"], WAITS, "{told}");
-        let (waited, start) = (&told["batch"]["head_waited_ms"], &told["batch"]["planned"]["start_ms"]);
-        assert!(waited.as_f64().unwrap() + start.as_f64().unwrap() > 100.0, "{told}");
+    for explanation in batches {
+        assert_eq!(explanation["policy"], WAITS, "{explanation}");
+        let (waited, start) = (&explanation["batch"]["head_waited_ms"], &explanation["batch"]["planned"]["start_ms"]);
+        assert!(waited.as_f64().unwrap() + start.as_f64().unwrap() > 100.0, "{explanation}");
     }
 }
 
@@ -49,8 +49,8 @@ fn check_waits(batches: &[Value]) {
 fn options_of_a_policy_act_in_a_live_cluster_and_are_shown() {
     tell("policy-options", &Shape::emulated(&["default"]), |cluster| {
         phase("two models, each with a policy of its own");
-        let asked = [("plain", "eager"), ("waits", "{name='timeout', trigger={timeout_ms=150.0}}")];
-        for (model, policy) in asked {
+        let policies = [("plain", "eager"), ("waits", "{name='timeout', trigger={timeout_ms=150.0}}")];
+        for (model, policy) in policies {
             let mut args = emulated_model(model, "default");
             args.extend(["--policy", policy]);
             let _ = cluster.cli(&args).ended_with(0);
@@ -79,7 +79,7 @@ fn options_of_a_policy_act_in_a_live_cluster_and_are_shown() {
         phase("the lowest GPU serves who comes alone");
         let batches = served(cluster, "plain");
         assert_eq!(gpus(&batches).len(), 1, "{batches:?}");
-        assert!(batches.iter().all(|told| told["batch"]["gpu"]["choice"] == "lowest_id"), "{batches:?}");
+        assert!(batches.iter().all(|explanation| explanation["batch"]["gpu"]["choice"] == "lowest_id"), "{batches:?}");
 
         phase("a batch waits as long as its policy says, and the explanation says by which");
         check_waits(&served(cluster, "waits"));

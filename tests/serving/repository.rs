@@ -102,8 +102,8 @@ fn tritonclient(cluster: &TestCluster, root: &Path) {
     client.args(["--grpc", &cluster.address("frontend", "grpc"), "--http", &cluster.address("frontend", "rest")]);
     client.args(["--token", REPOSITORY_TOKEN]);
     let output = client.stdin(Stdio::null()).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "tritonclient is not content:\n{said}");
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "tritonclient is not content:\n{text}");
 }
 
 #[test]
@@ -144,9 +144,13 @@ fn a_repository_with_a_good_model_and_broken_ones() {
 
         phase("the command line tells the same, and changes nothing that is as it shall be");
         let load = |model: &str| cluster.cli(&["model", "load", model, "--repository", "models"]);
-        let said = load("digits").ended_with(0);
-        assert_eq!(said.out.trim(), "model digits@1 is ready");
-        assert!(said.err.contains("note: dynamic_batching.preferred_batch_size makes no difference"), "{}", said.err);
+        let output = load("digits").ended_with(0);
+        assert_eq!(output.out.trim(), "model digits@1 is ready");
+        assert!(
+            output.err.contains("note: dynamic_batching.preferred_batch_size makes no difference"),
+            "{}",
+            output.err
+        );
         let _ = load("noise").ended_with(2).complains(&["`noise@1` was not loaded", "noise/1/model.onnx"]);
         let _ = load("ensemble").ended_with(2).complains(&["ensemble_scheduling", "expected platform \"ensemble\""]);
         let _ = load("nope").ended_with(2).complains(&["has no model `nope`"]);
@@ -178,8 +182,8 @@ fn a_repository_with_a_good_model_and_broken_ones() {
         assert_eq!(load("digits").ended_with(0).out.trim(), "model digits@10 is ready\nmodel digits@11 is ready");
 
         phase("a model goes with all its versions");
-        let said = cluster.cli(&["model", "unload", "digits"]).ended_with(0);
-        assert_eq!(said.out.trim(), "model digits@10 is unloaded\nmodel digits@11 is unloaded");
+        let output = cluster.cli(&["model", "unload", "digits"]).ended_with(0);
+        assert_eq!(output.out.trim(), "model digits@10 is unloaded\nmodel digits@11 is unloaded");
         expect("", Err(404));
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.ended().unwrap(), None);

@@ -39,8 +39,8 @@ fn load(cluster: &TestCluster) -> (u16, String) {
 /// Waits until this path answers the picture with the class: a frontend may learn of a load a moment after its caller.
 fn expect_class(cluster: &TestCluster, model: &str, picture: &[u8], class: &str) {
     wait_until(&format!("{model} to say {class}"), SOON, || {
-        let said = over_rest(cluster, model, picture)?;
-        anyhow::ensure!(said.ends_with(class), "{said}");
+        let answer = over_rest(cluster, model, picture)?;
+        anyhow::ensure!(answer.ends_with(class), "{answer}");
         Ok(())
     })
     .unwrap();
@@ -108,8 +108,8 @@ fn a_model_of_a_repository_takes_pictures_and_gives_labels() {
         let tensors = "input { name: \"pixels\" data_type: TYPE_FP32 dims: 64 } output { name: \"probabilities\" \
             data_type: TYPE_FP32 dims: 10 label_filename: \"labels.txt\" }";
         fs::write(dir.join("config.pbtxt"), format!("{config}{tensors}")).unwrap();
-        let said = cluster.cli(&["model", "load", "named", "--repository", "models"]).ended_with(0);
-        assert_eq!(said.out.trim(), "model named@1 is ready");
+        let output = cluster.cli(&["model", "load", "named", "--repository", "models"]).ended_with(0);
+        assert_eq!(output.out.trim(), "model named@1 is ready");
         expect_class(cluster, "named", SEVEN, ":7:sept");
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.ended().unwrap(), None);

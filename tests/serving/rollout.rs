@@ -26,7 +26,7 @@ fn serve(cluster: &TestCluster, versions: &[u64]) {
     fs::write(cluster.workspace.file("models").join("m/config.pbtxt"), config).unwrap();
 }
 
-/// A version that takes so long for a batch of one.
+/// A version with this latency for a batch of one.
 fn write_version(cluster: &TestCluster, version: u64, beta_ms: f64) {
     let dir = cluster.workspace.file("models").join("m").join(version.to_string());
     fs::create_dir_all(&dir).unwrap();
@@ -95,20 +95,20 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
 
         phase("version 1 is tried out beside version 2, gets all in the end, and can be named meanwhile");
         serve(cluster, &[1]);
-        let said =
+        let output =
             roll_out(cluster, &["--canary", "20,60", "--canary-step-s", "4", "--canary-bad-max", "0.5"]).ended_with(0);
         for words in ["20 % to version 1, 80 % to version 2", "60 % to version 1, 40 % to version 2", "m@2 is unloaded"]
         {
-            assert!(said.err.contains(words), "{words}: {}", said.err);
+            assert!(output.err.contains(words), "{words}: {}", output.err);
         }
         phase("its SLO and policy change in place, again and again; so does what the folder says");
         for slo_ms in ["400", "450", "500"] {
-            let said = cluster.cli(&["model", "set", "m@1", "--slo-ms", slo_ms, "--value", "2"]).ended_with(0);
-            assert_eq!(said.out.trim(), "model m@1 is changed");
+            let output = cluster.cli(&["model", "set", "m@1", "--slo-ms", slo_ms, "--value", "2"]).ended_with(0);
+            assert_eq!(output.out.trim(), "model m@1 is changed");
             cluster.wait_for_more(50).unwrap();
         }
-        let said = roll_out(cluster, &[]).ended_with(0);
-        assert!(said.err.contains("m@1 is changed: SLO 500 ms"), "its value is 1 there: {}", said.err);
+        let output = roll_out(cluster, &[]).ended_with(0);
+        assert!(output.err.contains("m@1 is changed: SLO 500 ms"), "its value is 1 there: {}", output.err);
         let _ = cluster
             .cli(&["model", "set", "m", "--slo-ms", "500"])
             .ended_with(2)
@@ -133,8 +133,8 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
         let _ = roll_out(cluster, &["--canary", "20", "--canary-step-s", "600"])
             .ended_with(2)
             .complains(&["version 3 got 20 % of the requests", "it gets none now"]);
-        let said = cluster.cli(&["model", "traffic", "m"]).ended_with(0);
-        assert_eq!(said.out.trim(), "100 % to version 1");
+        let output = cluster.cli(&["model", "traffic", "m"]).ended_with(0);
+        assert_eq!(output.out.trim(), "100 % to version 1");
         assert_eq!((version_of(cluster, None), version_of(cluster, Some("3"))), (Ok("1".into()), Ok("3".into())));
         assert_eq!(version_of(cluster, Some("7")), Err(404));
         assert_eq!(version_of(cluster, Some("latest")), Err(400));
@@ -157,8 +157,8 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
         assert!(report.number("m", "good").unwrap() > 100.0, "{}", report.json);
 
         phase("what makes no sense is refused");
-        let said = cluster.cli(&["model", "set", "m@1", "--slo-ms", "1"]).ended_with(0);
-        assert!(said.err.contains("cannot be met"), "{}", said.err);
+        let output = cluster.cli(&["model", "set", "m@1", "--slo-ms", "1"]).ended_with(0);
+        assert!(output.err.contains("cannot be met"), "{}", output.err);
         let _ = cluster.cli(&["model", "traffic", "m", "7=1"]).ended_with(2).complains(&["no model is named `m@7`"]);
         let _ = cluster.cli(&["model", "traffic", "m", "1:5"]).ended_with(2).complains(&["expected VERSION=NUMBER"]);
         let _ = cluster.cli(&["model", "traffic", "nope"]).ended_with(2).complains(&["no model is named `nope`"]);

@@ -12,8 +12,8 @@ const LOAD_S: u32 = 8;
 const BAD_MOST: f64 = 0.5;
 
 fn set(cluster: &TestCluster, policy: &str) {
-    let said = cluster.cli(&["subcluster", "policy", "default", policy]).ended_with(0).out;
-    assert!(said.contains(policy), "{said}");
+    let output = cluster.cli(&["subcluster", "policy", "default", policy]).ended_with(0).out;
+    assert!(output.contains(policy), "{output}");
 }
 
 /// What `get subclusters` says of the policy, and of its failure.
@@ -62,8 +62,8 @@ fn policies_of_a_sub_cluster_serve_are_changed_under_load_and_led_on_after_a_dea
             }
         });
         assert_eq!(shown(cluster).0, "nexus");
-        let told = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
-        assert!(told.contains("POLICY") && told.contains("nexus"), "{told}");
+        let output = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
+        assert!(output.contains("POLICY") && output.contains("nexus"), "{output}");
         let explained = cluster.cli(&["explain", "--batch", "m"]).ended_with(0).out;
         assert!(explained.contains("nexus"), "{explained}");
 
@@ -161,11 +161,14 @@ fn a_users_own_policy_that_hangs_ends_a_simulation_in_words() {
             program.args(["sim", "few.toml", "--policy", policy]).current_dir(workspace.path()).output().unwrap();
         (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
     };
-    let (code, said) = sim("hangs");
-    assert_eq!(code, Some(3), "{said}");
-    assert!(said.contains("policy `hangs` hangs: `step` at input `arrive`") && said.contains("for 10 s"), "{said}");
-    let (code, said) = sim("panics");
-    assert!(code == Some(1) && said.contains("policy `panics` panicked at input `arrive`: planted"), "{said}");
-    let (code, said) = sim("edf");
-    assert_eq!(code, Some(0), "{said}");
+    let (code, output) = sim("hangs");
+    assert_eq!(code, Some(3), "{output}");
+    assert!(
+        output.contains("policy `hangs` hangs: `step` at input `arrive`") && output.contains("for 10 s"),
+        "{output}"
+    );
+    let (code, output) = sim("panics");
+    assert!(code == Some(1) && output.contains("policy `panics` panicked at input `arrive`: planted"), "{output}");
+    let (code, output) = sim("edf");
+    assert_eq!(code, Some(0), "{output}");
 }

@@ -32,8 +32,8 @@ fn tritonclient_is_content_with_a_whole_cluster() {
             client.arg("--digits").arg(root.join("deploy/models/digits/digits-test.bin"));
         }
         let output = client.stdin(Stdio::null()).output().unwrap();
-        let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "tritonclient is not content:\n{said}");
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "tritonclient is not content:\n{text}");
         cluster.wait_for_a_balanced_ledger().unwrap();
         assert_eq!(cluster.ended().unwrap(), None);
     });

@@ -22,7 +22,7 @@ impl ProgramOutput {
     /// The run, if it ended with `code`.
     ///
     /// # Panics
-    /// If it ended otherwise.
+    /// If it ended with another code.
     #[must_use]
     #[track_caller]
     pub fn ended_with(self, code: i32) -> Self {

@@ -33,7 +33,7 @@ pub struct Shape {
     pub schedulers: u8,
     /// Frontends, named `frontend`, `frontend-2` and so on.
     pub frontends: u8,
-    /// Backends.
+    /// The shapes of the backends, in the order of their start.
     pub backends: Vec<BackendShape>,
     /// `section.key=value`, for all processes.
     pub overrides: Vec<String>,

@@ -291,8 +291,8 @@ impl TestFederation {
         let mut args = vec!["model", "load", name, "--emulated", "--to-cluster", cluster, "--alpha-ms", "1"];
         args.extend(["--beta-ms", "5", "--batch-max", "32", "--slo-ms", "500"]);
         args.extend(more);
-        let said = self.cli(&args).ended_with(0);
-        assert!(said.out.contains(&format!("in cluster {cluster}")), "{said:?}");
+        let output = self.cli(&args).ended_with(0);
+        assert!(output.out.contains(&format!("in cluster {cluster}")), "{output:?}");
     }
 
     /// The output of `symphony get clusters -o json`.
@@ -300,9 +300,9 @@ impl TestFederation {
     /// # Errors
     /// If no replica answers.
     pub fn view(&self) -> Result<serde_json::Value> {
-        let said = self.cli(&["get", "clusters", "-o", "json"]);
-        ensure!(said.code == Some(0), "{said:?}");
-        Ok(serde_json::from_str(&said.out)?)
+        let output = self.cli(&["get", "clusters", "-o", "json"]);
+        ensure!(output.code == Some(0), "{output:?}");
+        Ok(serde_json::from_str(&output.out)?)
     }
 
     /// Waits until a replica leads the top-level group; returns it.

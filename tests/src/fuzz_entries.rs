@@ -47,7 +47,7 @@ impl std::fmt::Debug for Entry {
     }
 }
 
-/// All of them.
+/// Every parser that is fuzzed.
 pub const ALL: [Entry; 36] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },

@@ -114,10 +114,10 @@ impl RestClient {
     /// # Errors
     /// If there is no answer.
     pub async fn infer_in_any_time(&self, model: &str, body: &Value) -> Result<Reply> {
-        let patience = Instant::now() + IN_TIME_WITHIN;
+        let deadline = Instant::now() + IN_TIME_WITHIN;
         loop {
             let reply = self.infer(model, body).await?;
-            if !NO_TIME.contains(&reply.reason().as_str()) || Instant::now() >= patience {
+            if !NO_TIME.contains(&reply.reason().as_str()) || Instant::now() >= deadline {
                 return Ok(reply);
             }
             eprintln!("no time for a request, which is made again: {}", reply.body);

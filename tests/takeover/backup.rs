@@ -76,8 +76,8 @@ fn backends_and_frontends_that_run_on_obey_the_restored_cluster_and_nothing_of_t
         restore(cluster, "damaged").ended_with(2).complains(&["damaged", "checksum"]);
 
         phase("it is restored on one replica; the others start over nothing");
-        let said = restore(cluster, "cluster.backup").ended_with(0).out;
-        assert!(said.contains("is lost") && said.contains("Start n1 now. Then n2, n3"), "{said}");
+        let output = restore(cluster, "cluster.backup").ended_with(0).out;
+        assert!(output.contains("is lost") && output.contains("Start n1 now. Then n2, n3"), "{output}");
         for name in SCHEDULERS {
             cluster.restart(name).unwrap();
         }

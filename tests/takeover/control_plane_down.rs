@@ -11,8 +11,8 @@ use super::two_subclusters;
 /// A leader serves on for two seconds (`relaxed`) from the last heartbeat that was acknowledged; the rest allows for a
 /// busy machine.
 const SERVED_FOR: Duration = Duration::from_millis(500);
-/// Two seconds until nobody is in contact with a quorum any more (`relaxed`), and one until that is known of those that
-/// do not answer; the rest allows for a busy machine.
+/// Two seconds until no replica is in contact with a quorum any more (`relaxed`), and one until that is known of
+/// replicas that do not answer; the rest allows for a busy machine.
 const REFUSED_WITHIN: Duration = Duration::from_secs(15);
 
 #[test]

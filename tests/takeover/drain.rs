@@ -30,8 +30,8 @@ fn backends_and_leaders_are_drained_and_no_request_fails() {
         cluster.wait_for_accepted(accepted + 100).unwrap();
 
         phase("a backend is drained, stopped, and comes back");
-        let said = cluster.cli(&["drain", "backend-other"]).ended_with(0);
-        assert!(said.out.contains("is drained"), "{said:?}");
+        let output = cluster.cli(&["drain", "backend-other"]).ended_with(0);
+        assert!(output.out.contains("is drained"), "{output:?}");
         assert_eq!(cluster.stop("backend-other", STOPS_WITHIN).unwrap().code(), Some(0));
         cluster.restart("backend-other").unwrap();
         cluster.wait_until_whole().unwrap();

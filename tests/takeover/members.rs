@@ -21,8 +21,8 @@ fn a_new_replica_takes_the_place_of_another_under_load() {
         phase("a fourth replica takes the place of the leader of the first sub-cluster");
         cluster.start_joining(4, going).unwrap();
         let control = cluster.address("scheduler-4", "control");
-        let said = cluster.cli(&["members", "replace", &victim, "--with", "4", "--control", &control]).ended_with(0);
-        assert!(said.out.contains("n4") && !said.out.contains(&format!("n{victim},")), "{said:?}");
+        let output = cluster.cli(&["members", "replace", &victim, "--with", "4", "--control", &control]).ended_with(0);
+        assert!(output.out.contains("n4") && !output.out.contains(&format!("n{victim},")), "{output:?}");
         wait_until("three voters, the new one caught up", Duration::from_secs(120), || {
             let members = cluster.cli(&["get", "members", "-o", "json"]).ended_with(0).json();
             let groups: Vec<_> = members.as_array().unwrap().iter().filter(|m| m["role"] == "scheduler").collect();

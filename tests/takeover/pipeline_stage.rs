@@ -86,10 +86,10 @@ fn is_right(seed: f32, body: &str) -> bool {
     let found = item_checksum([&bytes[..]]);
     let label = item_checksum([&found.to_le_bytes()[..]]);
     let body: Value = serde_json::from_str(body).unwrap_or_default();
-    let said = &body["outputs"];
-    said[0]["data"] == json!(vec![found; ROWS])
-        && said[1]["data"] == json!(vec![label; ROWS])
-        && said[1]["parameters"]["symphony_rows"] == "0.0,0.1,0.2"
+    let outputs = &body["outputs"];
+    outputs[0]["data"] == json!(vec![found; ROWS])
+        && outputs[1]["data"] == json!(vec![label; ROWS])
+        && outputs[1]["parameters"]["symphony_rows"] == "0.0,0.1,0.2"
 }
 
 /// One right answer.

@@ -49,8 +49,8 @@ fn a_recorded_load_is_sent_taken_out_of_tapes_and_tried_under_other_policies() {
         };
         let _ = load(&[]).ended_with(2).complains(&["--trace arrivals.csv: `f`: no such model; loaded are: m"]);
         let _ = load(&["--map", "g=m"]).ended_with(2).complains(&["the trace has no `g`; it has f"]);
-        let said = load(&["--map", "f=m", "--speed", "1.5"]);
-        let report = LoadReport::parse(said.code, &said.out, &said.err).unwrap();
+        let output = load(&["--map", "f=m", "--speed", "1.5"]);
+        let report = LoadReport::parse(output.code, &output.out, &output.err).unwrap();
         report.check_safety().unwrap();
         assert_eq!(report.json["models"][0]["name"], "m");
         assert_eq!(report.json["models"][0]["sent"], REQUESTS);
@@ -70,8 +70,8 @@ fn a_recorded_load_is_sent_taken_out_of_tapes_and_tried_under_other_policies() {
             let args: Vec<_> = words.iter().copied().chain(tapes).chain(rest.iter().copied()).collect();
             cluster.cli(&args)
         };
-        let said = with(&["tape", "arrivals"], &["-o", "out.csv"]).ended_with(0);
-        assert!(said.out.contains(&format!("out.csv: {arrived} arrivals of 1 models")), "{said:?}");
+        let output = with(&["tape", "arrivals"], &["-o", "out.csv"]).ended_with(0);
+        assert!(output.out.contains(&format!("out.csv: {arrived} arrivals of 1 models")), "{output:?}");
         let csv = std::fs::read_to_string(cluster.workspace.file("out.csv")).unwrap();
         let rows: Vec<Vec<&str>> = csv.lines().skip(1).map(|line| line.split(',').collect()).collect();
         assert!(rows.len() as u64 == arrived && rows.iter().all(|row| row[1] == "m"), "{csv}");
@@ -81,9 +81,9 @@ fn a_recorded_load_is_sent_taken_out_of_tapes_and_tried_under_other_policies() {
         let args = ["--policy", "auto,clockwork", "--gpus", "1,2", "-o", "json", "--html", "page.html"];
         let compared = with(&["compare"], &args).ended_with(0).json();
         let runs = compared["runs"].as_array().unwrap();
-        let said: Vec<_> =
+        let compared_runs: Vec<_> =
             runs.iter().map(|run| (run["policy"].as_str().unwrap(), run["gpus"].as_u64().unwrap())).collect();
-        assert_eq!(said, [("auto", 1), ("clockwork", 1), ("auto", 2), ("clockwork", 2)]);
+        assert_eq!(compared_runs, [("auto", 1), ("clockwork", 1), ("auto", 2), ("clockwork", 2)]);
         for run in runs {
             let count = |key: &str| run[key].as_u64().unwrap();
             assert_eq!(count("offered"), arrived, "{run}");

@@ -76,16 +76,16 @@ fn what_a_cluster_decided_is_decided_again_byte_for_byte() {
         bytes[middle] ^= 1;
         let damaged = cluster.workspace.file("damaged.tape");
         std::fs::write(&damaged, &bytes).unwrap();
-        let said = cluster.cli(&["replay", &damaged.display().to_string()]).ended_with(2);
-        let _ = said.complains(&["damaged.tape", "byte", "the tape was damaged"]);
+        let output = cluster.cli(&["replay", &damaged.display().to_string()]).ended_with(2);
+        let _ = output.complains(&["damaged.tape", "byte", "the tape was damaged"]);
 
         phase("an action that was changed on purpose, with its checksum made right, is a difference");
         let mut bytes = std::fs::read(largest).unwrap();
         change_an_action(&mut bytes);
         std::fs::write(&damaged, &bytes).unwrap();
-        let said = cluster.cli(&["replay", &damaged.display().to_string()]).ended_with(1);
-        assert!(said.out.contains("decides differently"), "{said:?}");
-        let _ = said.complains(&["1 of 1 tapes differ", "damaged.tape"]);
+        let output = cluster.cli(&["replay", &damaged.display().to_string()]).ended_with(1);
+        assert!(output.out.contains("decides differently"), "{output:?}");
+        let _ = output.complains(&["1 of 1 tapes differ", "damaged.tape"]);
     });
 }
 

@@ -1,4 +1,4 @@
-//! Two releases in one cluster: processes that are told to be older (`SYMPHONY_TEST_LEVEL`) are replaced one at a time.
+//! Two releases in one cluster: processes that act as older ones (`SYMPHONY_TEST_LEVEL`) are replaced one at a time.
 
 use std::time::Duration;
 

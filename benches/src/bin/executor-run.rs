@@ -1,4 +1,4 @@
-//! Runs batches by the ONNX executor when it is told to, for a script that compares it with ONNX Runtime's own Python.
+//! Runs batches by the ONNX executor on command, for a script that compares it with ONNX Runtime's own Python.
 
 use std::io::{BufRead as _, Write as _};
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ enum Command {
         /// The file to write.
         model: PathBuf,
     },
-    /// Reads numbers from standard input; for each, runs so many batches and prints how long each took, in nanoseconds,
-    /// on one line.
+    /// Reads numbers from standard input; for each, runs this many batches and prints how long each took, in
+    /// nanoseconds, on one line.
     Run {
         /// An ONNX file.
         model: PathBuf,

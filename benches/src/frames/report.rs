@@ -43,7 +43,7 @@ pub struct LatencyRow {
 /// Both tables.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Rates.
+    /// The measured rates, one row for each run.
     pub rates: Vec<RateRow>,
     /// Latencies one way.
     pub latencies: Vec<LatencyRow>,

@@ -35,11 +35,11 @@ pub enum LinkKind {
     RdmaLink,
 }
 
-/// Requests after which the frontend is told how far they have come.
+/// Requests from one acknowledgement to the next.
 pub(super) const ACKNOWLEDGED_EVERY: u64 = 256;
 /// Latencies that are not counted, at the start: connections, caches and threads warm up.
 const WARM_UP: u64 = 100;
-/// The longest latency that is told apart: 10 s.
+/// The longest latency that the histogram tells apart: 10 s.
 const NS_MAX: u64 = 10_000_000_000;
 /// Ten times as long as the pause between two requests of which the latency is measured.
 const SPIN: Duration = Duration::from_millis(10);

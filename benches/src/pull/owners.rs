@@ -80,7 +80,7 @@ impl Owners {
             frontends.push(id);
             sharing.push(shared);
         }
-        let (told, views) = watch::channel(Arc::new(view));
+        let (view_sender, views) = watch::channel(Arc::new(view));
         let config = PayloadsConfig {
             transport: kind,
             required: true,
@@ -95,7 +95,7 @@ impl Owners {
             rdma_device: String::new(),
         };
         let transport = LinkedPayloads::new(BACKEND, BOOT, net(Role::Backend, "backend")?, config, views);
-        Ok(Self { transport, frontends, sharing, ended, placed: Vec::new(), _view: told, _pki: pki })
+        Ok(Self { transport, frontends, sharing, ended, placed: Vec::new(), _view: view_sender, _pki: pki })
     }
 
     /// Makes the links; their work at the backend's side is done by the runtime that this is called in.

@@ -15,14 +15,14 @@ use super::owners::Owners;
 const THREADS: usize = 2;
 /// Inputs that each owner has, and that are pulled in turn: more than the nearest caches hold.
 const INPUTS: u64 = 16;
-/// Each way is measured so many times in turn.
+/// Each way is measured this many times in turn.
 const ROUNDS: usize = 20;
 /// Pulls of each way before anything counts, at most.
 const WARM_UP_MAX: usize = 200;
-/// The longest pull that is told apart, in nanoseconds: 10 s.
+/// The longest pull that the histogram tells apart, in nanoseconds: 10 s.
 const NS_MAX: u64 = 10_000_000_000;
 
-/// What is compared. Copies are plain ones: into buffers that are there, and into new ones.
+/// What is compared. Copies are plain ones: into existing buffers, and into new ones.
 const COPIES: [&str; 2] = ["copy", "copy into new buffers"];
 
 /// What is measured.
@@ -41,7 +41,7 @@ pub struct Options {
 /// What one way took, in microseconds.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Row {
-    /// The way.
+    /// The kind of transport, as in tables.
     pub way: &'static str,
     /// Pulls that were measured.
     pub pulls: u64,

@@ -34,14 +34,14 @@ pub struct StressReport {
     pub met: u64,
     /// Requests whose batch ended after it.
     pub late_requests: u64,
-    /// Plans that did not follow the one before on their GPU, in the warm-up too; above 0 is a bug.
+    /// Plans that did not follow their predecessor on their GPU, in the warm-up too; above 0 is a bug.
     pub out_of_sequence: u64,
     /// Plans that arrived at their GPU after their start.
     pub late_plans: u64,
     /// What was not met over all: dropped, late, and never heard of again. GPUs that hang meet nothing: there only what
     /// was dropped or late is bad.
     pub bad_rate: f64,
-    /// Mean batch.
+    /// Items of a batch, on average.
     pub mean_batch: f64,
     /// Candidates ranked per second.
     pub offers_per_s: f64,

@@ -10,7 +10,7 @@ use symphony_types::{LatencyProfile, Nanos};
 pub struct StressPlan {
     /// Models, equally popular.
     pub models: u32,
-    /// GPUs.
+    /// GPUs of all backends together.
     pub gpus: u32,
     /// Model threads beside the rank thread; 0 runs both kinds of worker on one thread.
     pub model_threads: u32,
@@ -52,7 +52,7 @@ impl StressPlan {
     /// The configuration of each model.
     ///
     /// # Errors
-    /// If the profile is none.
+    /// If the profile is invalid.
     pub fn model(&self) -> Result<ModelQueueConfig, symphony_types::ProfileError> {
         Ok(ModelQueueConfig {
             profiles: LatencyProfile::from_line(self.alpha_ms, self.beta_ms, self.batch_max)?.into(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rkyv::{Archive, Deserialize, Serialize};
 
-/// Cut points of a model that are told to the cluster, the deepest ones: heads are short. A residual network of 50
+/// Cut points of a model that are reported to the cluster, the deepest ones: heads are short. A residual network of 50
 /// layers has some 20; of 4096 models they take 1.3 MiB of a snapshot.
 pub const MODEL_CUTS_MAX: usize = 16;
 
@@ -32,7 +32,7 @@ impl CutDigest {
         Self(hash.iter().take(16).fold(0, |number, &byte| (number << 8) | u128::from(byte)))
     }
 
-    /// Those of these cut points that are reported to the cluster: the deepest, in rising order of depth.
+    /// The cut points, among these, that are reported to the cluster: the deepest, in rising order of depth.
     #[must_use]
     pub fn reported(cuts: impl DoubleEndedIterator<Item = Self>) -> Vec<Self> {
         let mut reported: Vec<_> = cuts.rev().take(MODEL_CUTS_MAX).collect();

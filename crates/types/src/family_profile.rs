@@ -49,7 +49,7 @@ pub struct VariantRows {
 }
 
 impl VariantRows {
-    /// No rows, for a family of so many variants.
+    /// No rows, for a family of this many variants.
     #[must_use]
     pub fn new(variants: u32) -> Self {
         Self { rows: vec![0; variants.min(VARIANTS_MAX) as usize], unknown: false }

@@ -92,7 +92,7 @@ impl Level {
     }
 }
 
-/// The oldest: no process writes a newer one before the cluster has told it to.
+/// The oldest: no process writes a newer one before the cluster has raised its level.
 impl Default for Level {
     fn default() -> Self {
         Self::OLDEST

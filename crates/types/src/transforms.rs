@@ -355,8 +355,8 @@ mod tests {
             assert_eq!(image.check(&fp32(&shape)), Ok(()));
             assert_eq!(image.check(&fp32(&[24])), Ok(()));
             for wrong in [&[3, 4, 2][..], &[4, 2, 3], &[25], &[], &[2, 4]] {
-                let said = image.check(&fp32(wrong)).unwrap_err();
-                assert!(said.contains("do not fit input `x`"), "{said}");
+                let message = image.check(&fp32(wrong)).unwrap_err();
+                assert!(message.contains("do not fit input `x`"), "{message}");
             }
         }
         let grey = ImageInput { colour: Colour::Grey, ..image() };
@@ -376,8 +376,8 @@ mod tests {
             (ImageInput { crop_share: finite(&[0.0])[0], ..image() }, "image.crop_share: 0"),
             (ImageInput { crop_share: finite(&[0.5])[0], fit: Fit::Stretch, ..image() }, "with fit stretch"),
         ] {
-            let said = wrong.check(&shape).unwrap_err();
-            assert!(said.starts_with(expected) || said.contains(expected), "{said}; expected {expected}");
+            let message = wrong.check(&shape).unwrap_err();
+            assert!(message.starts_with(expected) || message.contains(expected), "{message}; expected {expected}");
         }
         assert!(Finite::try_from(f64::NAN).is_err() && Finite::try_from(f64::INFINITY).is_err());
         assert_eq!(Finite::try_from(-0.0), Finite::try_from(0.0));

@@ -136,7 +136,7 @@ impl World {
         }
     }
 
-    /// The GPU is done with its first plan: the result leaves, and the leader is told.
+    /// The GPU is done with its first plan: the result leaves, and the leader is notified.
     pub(crate) fn finish(&mut self, which: u8) {
         let backend = &mut self.backends[which as usize];
         let Some((order, request)) = backend.pending.pop_front() else { return };

@@ -18,7 +18,7 @@ pub(crate) struct Frontend {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fate {
     Unborn,
-    /// So many times announced.
+    /// This many times announced.
     Waits {
         announced: u8,
     },

@@ -39,7 +39,7 @@ pub(crate) struct Lead {
     pub(crate) queue: BTreeSet<Request>,
     /// What backends had when they were sealed, by connection.
     known: BTreeMap<Request, u8>,
-    /// Those of them that were announced again.
+    /// Requests that were announced again.
     awaited: BTreeMap<Request, u8>,
     sent: BTreeMap<(u8, u8), Request>,
 }
@@ -50,7 +50,7 @@ pub(crate) enum Link {
     #[default]
     Down,
     Sealing(u8),
-    /// The connection, the number of the next order, and whether the answer to the seal is there.
+    /// The connection, the number of the next order, and whether the answer to the seal has come.
     Usable {
         connection: u8,
         next: u8,
@@ -357,9 +357,9 @@ impl World {
         // The requests that this leader's own seals reported, checked with the backends by the observer.
         let sealed = lead.links.iter().zip(&self.backends).any(|(link, backend)| {
             let informed = matches!(link, Link::Usable { informed: true, .. });
-            let told = link.connection().and_then(|id| self.connections.iter().find(|c| c.id == id));
+            let linked = link.connection().and_then(|id| self.connections.iter().find(|c| c.id == id));
             let had = backend.recent.contains(&request) || backend.pending.iter().any(|(_, r)| *r == request);
-            informed && had && told.is_some_and(|c| c.granted)
+            informed && had && linked.is_some_and(|c| c.granted)
         });
         if redriven && sealed {
             self.breaks(Broken::RunAgainThoughKnown);

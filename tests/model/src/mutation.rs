@@ -36,7 +36,7 @@ pub enum Mutation {
 }
 
 impl Mutation {
-    /// All of them.
+    /// Every bug that can be planted.
     pub const ALL: [Self; 15] = [
         Self::SkipSeal,
         Self::SealOnlyAbove,

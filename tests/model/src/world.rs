@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     pub(crate) reset: bool,
     pub(crate) to_backend: Vec<ToBackend>,
     pub(crate) to_leader: Vec<ToLeader>,
-    /// Observer: the promise was given, and the orders that the answer told of.
+    /// Observer: the promise was given, and the orders that the answer named.
     pub(crate) granted: bool,
     pub(crate) reported: Vec<Order>,
     /// Observer: orders taken so far.

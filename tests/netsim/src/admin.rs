@@ -54,12 +54,12 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str, seed: u64, histor
         for _ in 0..ATTEMPTS_MAX {
             let replica = HOSTS[random.random_range(0..HOSTS.len())];
             let attempt = tokio::time::timeout(ATTEMPT_WITHIN, ask(&net, replica, &call, &operation_id)).await;
-            let told = match &attempt {
+            let outcome = match &attempt {
                 Ok(Ok(answer)) => format!("{answer:?}"),
                 Ok(Err(status)) => format!("{:?}: {}", status.code(), status.message()),
                 Err(_) => "no answer".to_owned(),
             };
-            cluster.trace.note(format_args!("{name} asked {replica} {call:?}: {told}"));
+            cluster.trace.note(format_args!("{name} asked {replica} {call:?}: {outcome}"));
             if let Ok(Ok(answer)) = attempt {
                 found = Some(answer);
                 break;

@@ -53,7 +53,7 @@ pub(crate) struct Observed {
 /// How requests fared.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ledger {
-    pub(crate) asked: u64,
+    pub(crate) submitted: u64,
     pub(crate) answered: u64,
     /// Results of requests that had one, or had ended without: too late, or a stage request that was taken back.
     pub(crate) again: u64,

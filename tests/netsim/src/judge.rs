@@ -28,7 +28,7 @@ pub(crate) struct Judge {
     obeyed_last: BTreeMap<GpuId, Token>,
     /// Index and epoch that each boot of a replica showed last.
     shown: BTreeMap<&'static str, (u64, u64)>,
-    told: BTreeMap<&'static str, (u64, Option<NodeId>)>,
+    reported: BTreeMap<&'static str, (u64, Option<NodeId>)>,
 }
 
 impl Judge {
@@ -71,7 +71,7 @@ impl Judge {
             }
             let view = replica.views.borrow().clone();
             let news = (view.applied_index, leadership.leader);
-            if self.told.insert(name, news) != Some(news) {
+            if self.reported.insert(name, news) != Some(news) {
                 let leader = leadership.leader.map_or_else(|| "nobody".to_owned(), |leader| leader.to_string());
                 cluster.trace.note_at(now, format_args!("{name} has applied {} and follows {leader}", news.0));
             }

@@ -58,9 +58,9 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
     let index = simulation.judge.last_index();
     simulation.start(leader);
     simulation.pass(ENDED_WITHIN)?;
-    let said = simulation.cluster.replicas.borrow().get(wiped).and_then(|hosted| hosted.ended.clone());
-    if !said.as_ref().is_some_and(|said| said.contains("has an empty disk")) {
-        return Err(format!("founding: {wiped} did not end over an empty disk, but: {said:?}"));
+    let reason = simulation.cluster.replicas.borrow().get(wiped).and_then(|hosted| hosted.ended.clone());
+    if !reason.as_ref().is_some_and(|reason| reason.contains("has an empty disk")) {
+        return Err(format!("founding: {wiped} did not end over an empty disk, but: {reason:?}"));
     }
     let back = simulation.sim.elapsed() + BACK_WITHIN;
     while simulation.judge.last_index() <= index {

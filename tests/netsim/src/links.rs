@@ -90,9 +90,9 @@ impl Links {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         table.next += 1;
         let id = table.next;
-        let heard = [other.clone(), host.to_owned()];
+        let direction = [other.clone(), host.to_owned()];
         table.open.insert(id, Ends { hosts: [host.to_owned(), other], reset: false, wakers: Vec::new() });
-        Box::new(End { id, stream, links: self.clone(), heard, drop: None })
+        Box::new(End { id, stream, links: self.clone(), direction, drop: None })
     }
 
     /// Whether the connection was reset; remembers the task that waits for that.
@@ -155,7 +155,7 @@ struct End {
     stream: TcpStream,
     links: Links,
     /// The sender of what arrives here, and its receiver.
-    heard: [String; 2],
+    direction: [String; 2],
     /// Until when the next drop takes.
     drop: Option<Pin<Box<Sleep>>>,
 }
@@ -171,7 +171,7 @@ impl AsyncRead for End {
         if self.links.is_reset(self.id, Some(cx.waker())) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if !self.links.drips(&self.heard) {
+        if !self.links.drips(&self.direction) {
             return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
         if let Some(drop) = &mut self.drop {

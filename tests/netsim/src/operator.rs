@@ -41,12 +41,12 @@ pub(crate) async fn live(cluster: Cluster, name: &'static str, seed: u64) -> tur
         let Some(job) = cluster.jobs.borrow().front().cloned() else { continue };
         let replica = HOSTS[random.random_range(0..HOSTS.len())];
         let attempt = tokio::time::timeout(ATTEMPT_WITHIN, attempt(&cluster, name, replica, &job, operation)).await;
-        let told = match &attempt {
+        let outcome = match &attempt {
             Ok(Ok(())) => "done".to_owned(),
             Ok(Err(status)) => format!("{:?}: {}", status.code(), status.message()),
             Err(_) => "no answer".to_owned(),
         };
-        cluster.trace.note(format_args!("{name} asked {replica} {job:?}: {told}"));
+        cluster.trace.note(format_args!("{name} asked {replica} {job:?}: {outcome}"));
         let over = match (&attempt, &job) {
             (Ok(Ok(())), _) => true,
             // The replica is gone.

@@ -46,7 +46,7 @@ pub(crate) fn tell(simulation: &mut Simulation) -> Result<String, String> {
         return Err(format!("I8: requests were not answered from one policy to the next: {ledger:?}"));
     }
     let planned: u64 = simulation.cluster.planned.borrow().values().sum();
-    Ok(format!("{} of {} requests answered, {planned} planned by policies", ledger.answered, ledger.asked))
+    Ok(format!("{} of {} requests answered, {planned} planned by policies", ledger.answered, ledger.submitted))
 }
 
 /// Has the operator set the policy, and waits until it decides.

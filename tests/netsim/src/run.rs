@@ -13,7 +13,7 @@ use crate::simulation::Simulation;
 
 /// Simulated seconds of trouble if nothing else is asked for.
 pub(crate) const TROUBLE_S: u64 = 20;
-/// One of so many seeds has requests for a pipeline among the others.
+/// One of this many seeds has requests for a pipeline among the others.
 const PIPELINES_EVERY: u64 = 3;
 /// The beginning without trouble.
 const QUIET: Duration = Duration::from_secs(2);
@@ -118,7 +118,7 @@ fn simulate(seed: u64, trouble: Duration, simulation: &mut Simulation) -> Result
         judge.last_index(),
         cluster.replicas.borrow().lost(),
         ledger.answered,
-        ledger.asked,
+        ledger.submitted,
         ledger.again,
         served.as_millis(),
     ))

@@ -117,7 +117,7 @@ impl Simulation {
         }
     }
 
-    /// So much time.
+    /// Lets this time pass.
     pub(crate) fn pass(&mut self, time: Duration) -> Result<(), String> {
         let end = self.sim.elapsed() + time;
         while self.sim.elapsed() < end {

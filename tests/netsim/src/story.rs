@@ -41,7 +41,7 @@ pub(crate) enum Story {
 pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
     let planted = plants.words();
     let mut simulation = Simulation::new(seed, plants);
-    let (told, name) = match story {
+    let (result, name) = match story {
         Story::CutFounding => (cut_founding::tell(&mut simulation, seed), "cut-founding"),
         Story::Deaf => (deaf_leader::tell(&mut simulation), "deaf-leader"),
         Story::Dripping => (dripping_leader::tell(&mut simulation), "dripping-leader"),
@@ -55,9 +55,9 @@ pub(crate) fn run(story: Story, seed: u64, plants: Plants) -> ExitCode {
         Story::LaggingSurvivor => (lagging_survivor::tell(&mut simulation, seed), "lagging-survivor"),
         Story::WipedFounders => (wiped_founders::tell(&mut simulation, seed), "wiped-founders"),
     };
-    match told {
-        Ok(told) => {
-            println!("seed {seed} kept: {told}");
+    match result {
+        Ok(result) => {
+            println!("seed {seed} kept: {result}");
             ExitCode::SUCCESS
         }
         Err(reason) => {

@@ -15,7 +15,7 @@ impl Trace {
         self.note_at(at, what);
     }
 
-    /// Notes that something happened at `at`, told from outside of the simulated hosts.
+    /// Notes an event at `at`, from outside of the simulated hosts.
     pub(crate) fn note_at(&self, at: std::time::Duration, what: impl std::fmt::Display) {
         let _ = writeln!(self.0.borrow_mut(), "{:>9.3} {what}", at.as_secs_f64());
     }

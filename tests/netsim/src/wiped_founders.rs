@@ -32,9 +32,9 @@ pub(crate) fn tell(simulation: &mut Simulation, seed: u64) -> Result<String, Str
     };
     nobody_leads(simulation, ENDED_WITHIN, &format!("and {third} alone has the state"))?;
     for &host in &wiped {
-        let said = words(simulation, host);
-        if !said.as_ref().is_some_and(|said| said.contains("has an empty disk")) {
-            return Err(format!("founding: {host} did not end over an empty disk, but: {said:?}"));
+        let reason = words(simulation, host);
+        if !reason.as_ref().is_some_and(|reason| reason.contains("has an empty disk")) {
+            return Err(format!("founding: {host} did not end over an empty disk, but: {reason:?}"));
         }
     }
     Ok(format!("{} ended, and nobody led", wiped.join(" and ")))

@@ -7,9 +7,9 @@ use netsim::netsim;
 fn found(arguments: &[&str], as_what: &str) {
     let output = netsim(arguments);
     assert_eq!(output.status.code(), Some(1), "it was not found");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(told.contains(&format!("BROKEN: {as_what}")), "found as something else");
-    assert!(told.contains("reproduce: cargo run -p symphony-netsim -- "));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(&format!("BROKEN: {as_what}")), "found as something else");
+    assert!(text.contains("reproduce: cargo run -p symphony-netsim -- "));
 }
 
 fn found_by_seeds(plant: &str, from: &str, as_what: &str) {

@@ -40,7 +40,7 @@ fn a_backend_does_not_go_back_to_a_leader_that_was_replaced() {
     told_by_seeds("stale-leader");
 }
 
-/// A hung lead is given up, and where the control group is not heard the heartbeats stop and come back.
+/// A hung lead is given up, and where the control group cannot be reached the heartbeats stop and come back.
 #[test]
 fn a_lead_that_hangs_is_replaced_also_where_its_replica_hears_nobody() {
     told_by_seeds("hung-lead");

@@ -74,9 +74,10 @@ pub fn federation_messages(bytes: &[u8]) {
                 return;
             };
             let mut state = small_federation();
-            let asked = HomeMove { model, to, ..wanted(None, "") };
-            let _ = state.movable(&asked);
-            let _ = state.apply(u64::MAX, &operate(99, Action::Move { moves: vec![asked], cause: Cause::Operator }));
+            let home_move = HomeMove { model, to, ..wanted(None, "") };
+            let _ = state.movable(&home_move);
+            let _ =
+                state.apply(u64::MAX, &operate(99, Action::Move { moves: vec![home_move], cause: Cause::Operator }));
         }
         _ => drop(pb::FederationRatesRequest::decode(bytes)),
     }

@@ -167,7 +167,7 @@ pub fn transforms(bytes: &[u8]) {
     }
 }
 
-/// That of the classifier whose transforms are the seed.
+/// The signature of the classifier whose transforms are the seed.
 pub fn digits_signature() -> Signature {
     let tensor =
         |name: &str, elements| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![elements] };

@@ -205,13 +205,13 @@ pub(super) fn grpc_answer_seeds() -> Vec<Vec<u8>> {
         shape: shape.to_vec(),
         ..Default::default()
     };
-    let said = |choice| InferParameter { parameter_choice: Some(choice) };
+    let parameter = |choice| InferParameter { parameter_choice: Some(choice) };
     let answer = ModelInferResponse {
         model_name: "model".into(),
         id: "7".into(),
         parameters: [
-            ("symphony_batch".to_owned(), said(ParameterChoice::Int64Param(5))),
-            ("symphony_request_id".to_owned(), said(ParameterChoice::StringParam("f1/2/3".into()))),
+            ("symphony_batch".to_owned(), parameter(ParameterChoice::Int64Param(5))),
+            ("symphony_request_id".to_owned(), parameter(ParameterChoice::StringParam("f1/2/3".into()))),
         ]
         .into(),
         outputs: vec![output("scores", "FP32", &[1, 2]), output("words", "BYTES", &[2])],

@@ -11,7 +11,7 @@ pub struct Assignment<'a> {
     pub pairs: usize,
     /// Dual of each row. For all pairs that are not forbidden: row dual + column dual ≤ cost; equal if matched.
     pub row_dual: &'a [f64],
-    /// Dual of each column. Those of the longer side (of the columns, if there are as many) are at most zero, and zero
+    /// Dual of each column. The duals of the longer side (of the columns, if both are equal) are at most zero, and zero
     /// if unmatched.
     pub column_dual: &'a [f64],
     /// What leaving one of the shorter side unmatched counts. Its duals are at most that, and exactly that if

@@ -6,7 +6,7 @@ use crate::start::{Duals, NONE};
 /// What a search needs; kept for the next one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Search {
-    /// Of each column, from the row where the search began, in reduced costs.
+    /// The distance of each column from the row where the search began, in reduced costs.
     distance: Vec<f64>,
     /// The row before each column on its shortest path.
     before: Vec<usize>,

@@ -113,8 +113,8 @@ impl ClusterState {
     /// Not every command changes what waiting moves depend on; the check makes sure that none is overlooked.
     #[cfg(debug_assertions)]
     fn assert_moves_are_as_far_as_they_can_be(&self, index: u64, command: &Command) {
-        let (mut asked, mut overlooked) = (self.clone(), Vec::new());
-        asked.advance_all(index, crate::effect::MoveTrigger::Room, &mut overlooked);
+        let (mut advanced, mut overlooked) = (self.clone(), Vec::new());
+        advanced.advance_all(index, crate::effect::MoveTrigger::Room, &mut overlooked);
         assert!(overlooked.is_empty(), "{overlooked:?} was overlooked after {command:?} at index {index}");
     }
 

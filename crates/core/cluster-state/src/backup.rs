@@ -27,11 +27,12 @@ const NUMBERS_END: u64 = 1 << 53;
 /// Ids of each kind that a restore leaves out: at least as many as a cluster may have given since the backup.
 pub const IDS_SKIPPED_MIN: u32 = 1 << 20;
 
-/// And at most so many, drawn at random: then a second restore from one backup does not give an id again that the first
-/// one gave, to a model that a backend still holds. There are enough ids for 31 restores at least.
+/// In addition at most this many, drawn at random: then a second restore from one backup does not give an id again that
+/// the first one gave, to a model that a backend still holds. There are enough ids for 31 restores at least.
 pub const IDS_SKIPPED_MAX: u32 = 1 << 27;
 
-/// A backup: the state, and where it is from. That of a federation's top group is the same with its own state.
+/// A backup: the state, and where it is from. The backup of a federation's top group has the same form, with its own
+/// state.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct Backup {
     /// The name of the cluster, or of the federation.
@@ -40,7 +41,7 @@ pub struct Backup {
     pub release: String,
     /// Milliseconds since 1970 by the clock of the replica that took it.
     pub taken_at_unix_ms: u64,
-    /// That replica.
+    /// The replica that took it.
     pub node: NodeId,
     /// Log index of the last command in the state.
     pub index: u64,
@@ -169,9 +170,9 @@ impl Backup {
         Err(BackupError::Foreign { found: self.cluster.clone(), expected: name.to_owned() })
     }
 
-    /// The log index and the term with which a group begins that is founded anew at this time, in milliseconds since
-    /// 1970, with this state: above all numbers that the former group can have given, of which `largest` is in the
-    /// state. `chance` is any number, drawn at random.
+    /// The log index and the term of a group that is founded from a backup at this time, in milliseconds since 1970,
+    /// with this state: above all numbers that the former group can have given; `largest` is the largest in the state.
+    /// `chance` is any number, drawn at random.
     ///
     /// # Errors
     /// [`BackupError::Clock`].
@@ -212,7 +213,7 @@ impl Backup {
 }
 
 impl ClusterState {
-    /// Raises the last id of each kind; none if there are not so many.
+    /// Raises the last id of each kind; none if that overflows.
     fn skip_ids(&mut self, count: u32) -> Option<()> {
         let last = &mut self.last;
         for id in [&mut last.subcluster, &mut last.backend, &mut last.gpu, &mut last.frontend, &mut last.model] {
@@ -232,7 +233,7 @@ impl ClusterState {
             (subcluster.leader, subcluster.successor, subcluster.token) = (None, None, Token::new(index));
             subcluster.standbys.clear();
         }
-        // One that runs sees that it counts as down, registers again, and is bound under a new token.
+        // A running backend sees that it counts as down, registers again, and is bound under a new token.
         for backend in self.backends.values_mut() {
             backend.down_since.get_or_insert(index);
         }

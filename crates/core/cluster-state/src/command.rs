@@ -176,7 +176,7 @@ pub enum Command {
         /// What it computes up to each cut point, the shallowest first; none if it has to be served whole.
         cuts: Vec<CutDigest>,
     },
-    /// The epoch loop has split the budget of a pipeline otherwise. From level 3 on.
+    /// The epoch loop has split the budget of a pipeline differently. From level 3 on.
     SetSplit {
         /// The pipeline's name, without a version.
         pipeline: String,
@@ -206,7 +206,7 @@ pub struct NodeRegistration {
     pub avoid: Option<NodeId>,
 }
 
-/// What a backend tells of itself when it starts.
+/// The registration of a backend, when it starts.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct BackendRegistration {
     /// Its name, which is stable over restarts.
@@ -234,7 +234,7 @@ pub struct GpuOffer {
     pub memory_bytes: u64,
 }
 
-/// What a frontend tells of itself when it starts.
+/// The registration of a frontend, when it starts.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct FrontendRegistration {
     /// Its name, which is stable over restarts.

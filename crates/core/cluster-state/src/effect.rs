@@ -16,7 +16,7 @@ use crate::traffic_split::Traffic;
 pub(crate) enum MoveTrigger {
     /// Moves under way, and backends that wait because no other backend holds the models that they serve.
     Ready,
-    /// Those of [`Ready`](Self::Ready), and moves that wait for memory or for their turn.
+    /// The moves of [`Ready`](Self::Ready), and those that wait for memory or for their turn.
     Room,
 }
 
@@ -54,7 +54,7 @@ pub enum Effect {
     ModelChanged { model: ModelId, name: String, how: String },
     /// A model was removed.
     ModelUnloaded { model: ModelId, name: String },
-    /// The requests for a model that name no version are split otherwise.
+    /// The requests for a model that name no version are split differently.
     TrafficSet { model: String, traffic: Traffic },
     /// A backend reported the result of loading.
     ModelReported { model: ModelId, name: String, backend: BackendId, state: HolderState },
@@ -96,7 +96,7 @@ pub enum Effect {
     PolicySet { subcluster: SubclusterId, name: String, policy: String },
     /// The policy of a sub-cluster has ended a lead by its fault, and decides nothing more.
     PolicyFailed { subcluster: SubclusterId, name: String, policy: String, node: NodeId, why: PolicyFailure },
-    /// A backend told where a model can be cut.
+    /// A backend reported where a model can be cut.
     CutsReported { model: ModelId, name: String, backend: BackendId, cuts: u64 },
     /// A model shares its trunk with others of its sub-cluster.
     FamilyJoined { model: ModelId, name: String, trunk: CutDigest },
@@ -106,7 +106,7 @@ pub enum Effect {
     PipelineLoaded { name: String, version: u64 },
     /// A pipeline was removed.
     PipelineUnloaded { name: String },
-    /// The budget of a pipeline is split otherwise.
+    /// The budget of a pipeline is split differently.
     SplitSet { name: String, budgets_ns: Vec<u64> },
 }
 

@@ -38,8 +38,8 @@ impl ClusterState {
         Err(Refusal::Invalid { field: field.into(), reason })
     }
 
-    /// A backend tells where a model can be cut. What another one has not found is no cut point any more, so reports
-    /// in any order lead to the same: a backend whose model answers otherwise in parts takes the cut back for all.
+    /// A backend tells where a model can be cut. What another one has not found is no cut point any more, so reports in
+    /// any order lead to the same: a backend whose model answers differently in parts takes the cut back for all.
     pub(crate) fn report_cuts(
         &mut self,
         id: ModelId,

@@ -318,9 +318,9 @@ fn a_state_with_as_much_as_its_limits_allow_fits_a_snapshot_and_takes_no_more() 
     filling.full(&frontend(FRONTENDS_MAX), "frontends", FRONTENDS_MAX);
     filling.full(&load(MODELS_MAX), "models", MODELS_MAX);
     filling.done(&unload(7 * MODELS_MAX, 0));
-    let asked = |id, bytes| operate(id, Action::LoadModel(spec(name("model", 0), home(0), kind(), bytes)));
-    let larger = asked(7 * MODELS_MAX + 1, SPEC_BYTES + 8);
+    let load_of = |id, bytes| operate(id, Action::LoadModel(spec(name("model", 0), home(0), kind(), bytes)));
+    let larger = load_of(7 * MODELS_MAX + 1, SPEC_BYTES + 8);
     filling.full(&larger, "bytes of model specifications", MODEL_BYTES_TOTAL_MAX);
-    filling.done(&asked(7 * MODELS_MAX + 2, SPEC_BYTES));
+    filling.done(&load_of(7 * MODELS_MAX + 2, SPEC_BYTES));
     assert_eq!(check(&filling.state), Ok(()));
 }

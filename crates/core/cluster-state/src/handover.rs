@@ -120,11 +120,11 @@ impl ClusterState {
     pub fn next_drain(&self, avoid: Option<NodeId>, shunned: &dyn Fn(NodeId) -> bool) -> Option<LeadTransfer> {
         let drains = |node| self.nodes.get(&node).is_some_and(|n| n.duty() == Duty::Draining);
         let counts = self.eligible();
-        // One that no replica can take does not hold up the others.
+        // A sub-cluster that no replica can take does not hold up the others.
         let mut leaving = self.settled().filter(|(_, s)| s.leader.is_some_and(|l| drains(l.node)));
         let (id, subcluster, to) = leaving.find_map(|(id, subcluster)| {
-            let asked = counts.iter().filter(|&(&node, _)| !shunned(node) && self.can_decide(node, id));
-            let (&to, _) = asked.min_by_key(|&(&node, &led)| (Some(node) == avoid, led, node))?;
+            let candidates = counts.iter().filter(|&(&node, _)| !shunned(node) && self.can_decide(node, id));
+            let (&to, _) = candidates.min_by_key(|&(&node, &led)| (Some(node) == avoid, led, node))?;
             Some((id, subcluster, to))
         })?;
         self.move_to(id, subcluster, to)
@@ -140,8 +140,8 @@ impl ClusterState {
         if let Some(node) = kept_free {
             counts.remove(&node);
         }
-        let asked = counts.iter().filter(|(node, _)| !shunned(**node));
-        let (&to, &fewest) = asked.min_by_key(|&(&node, &led)| (led, node))?;
+        let candidates = counts.iter().filter(|(node, _)| !shunned(**node));
+        let (&to, &fewest) = candidates.min_by_key(|&(&node, &led)| (led, node))?;
         let most = counts.values().copied().max().filter(|&most| most >= fewest + 2);
         let leaves = |node| Some(node) == kept_free || (most.is_some() && counts.get(&node).copied() == most);
         // What this replica cannot lead stays where it is.

@@ -117,7 +117,7 @@ struct Pending {
     /// When to propose it again.
     due: Time,
     /// Whether it was proposed at least once.
-    asked: bool,
+    was_proposed: bool,
     silent: bool,
 }
 
@@ -185,7 +185,7 @@ impl LeadReporter {
             LeadReport::Stuck { subcluster, token, pause } => (cede(subcluster, token), RetryPolicy::OrSilent, pause),
         };
         self.last_number += 1;
-        let pending = Pending { command, retry, due: now + pause, asked: false, silent: false };
+        let pending = Pending { command, retry, due: now + pause, was_proposed: false, silent: false };
         self.pending.insert(self.last_number, pending);
     }
 
@@ -201,8 +201,8 @@ impl LeadReporter {
 
     fn propose_due(&mut self, now: Time, actions: &mut Vec<LeadReportAction>) {
         for (&number, pending) in self.pending.iter_mut().filter(|(_, pending)| pending.due <= now) {
-            pending.silent |= pending.asked && pending.retry == RetryPolicy::OrSilent;
-            pending.asked = true;
+            pending.silent |= pending.was_proposed && pending.retry == RetryPolicy::OrSilent;
+            pending.was_proposed = true;
             // A proposal ends by itself; only a hung replica cannot wait for that.
             pending.due = if pending.retry == RetryPolicy::OrSilent { now + CEDE_WITHIN } else { Time::NEVER };
             actions.push(LeadReportAction::Propose { number, command: Box::new(pending.command.clone()) });

@@ -49,7 +49,7 @@ impl ClusterState {
         let is = |choice: Option<NodeId>, node| choice == Some(node);
         let rank = |&(&node, &led): &(&NodeId, &usize)| {
             let unwilling = !self.nodes[&node].takes_leads();
-            // Who does not know the sub-cluster's policy would only cede the lead.
+            // A replica that does not know the sub-cluster's policy would only cede the lead.
             let unable = !self.can_decide(node, subcluster);
             (unable, unwilling, is(preference.last_choice, node), is(preference.avoid, node), led, node)
         };
@@ -108,7 +108,7 @@ impl ClusterState {
         // If there was no leader and none is possible, nothing changes and the token stays.
         let orphaned = |s: &Subcluster| s.leader.map_or(someone_up, |leader| !lives(nodes, leader));
         let orphans: Vec<_> = self.subclusters.iter().filter(|(_, s)| orphaned(s)).map(|(&id, _)| id).collect();
-        // Counted once: counting anew for each of a thousand assignments would take a million steps.
+        // Counted once: recounting for each of a thousand assignments would take a million steps.
         let mut counts = self.lead_counts();
         for subcluster in orphans {
             self.place(&mut counts, index, subcluster, preference, effects);

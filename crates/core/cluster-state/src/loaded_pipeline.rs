@@ -7,7 +7,7 @@ use symphony_types::Epoch;
 /// A pipeline of the cluster.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 pub struct LoadedPipeline {
-    /// What it is.
+    /// Stages, edges and SLO.
     pub declaration: PipelineDeclaration,
     /// The epoch in which this version was loaded.
     pub epoch: Epoch,

@@ -47,11 +47,11 @@ pub(crate) fn memory_need(models: &[&ModelSpec], kind: &str, subcluster: &str) -
 impl ClusterState {
     pub(crate) fn load_model(&mut self, spec: &ModelSpec, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
         if let Some((id, model)) = self.model_named(&spec.name) {
-            let mut asked = spec.clone();
-            if asked.subcluster.is_empty() {
-                asked.subcluster.clone_from(&model.spec.subcluster);
+            let mut requested = spec.clone();
+            if requested.subcluster.is_empty() {
+                requested.subcluster.clone_from(&model.spec.subcluster);
             }
-            let same = asked == model.spec;
+            let same = requested == model.spec;
             let reply = Reply::Model { model: id, epoch: model.epoch };
             return if same { Ok(reply) } else { Err(Refusal::NameTaken { name: spec.name.clone() }) };
         }

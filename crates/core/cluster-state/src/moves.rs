@@ -70,8 +70,8 @@ impl ClusterState {
         let (mut changed, mut without_room) = (false, Vec::new());
         let mut under_way = self.moves_under_way();
         let mut loads = self.loads_by_plans();
-        let asked = |what: Moved| trigger == MoveTrigger::Room || matches!(what, Moved::Backend(_));
-        for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting && asked(m.wanted.what)) {
+        let may_begin = |what: Moved| trigger == MoveTrigger::Room || matches!(what, Moved::Backend(_));
+        for (place, wanted) in self.planned(|m| m.progress == MoveProgress::Waiting && may_begin(m.wanted.what)) {
             if under_way >= MOVES_AT_ONCE_MAX {
                 break;
             }

@@ -46,8 +46,8 @@ impl ClusterState {
             }
             Some(entry) if entry.disk != *disk => return Err(Refusal::DiskLost { node }),
             Some(entry) if entry.boot == boot => {
-                let told = (&entry.control_addr, &entry.dispatch_addr, &entry.beat_addr);
-                if told != (control_addr, dispatch_addr, beat_addr) {
+                let registered = (&entry.control_addr, &entry.dispatch_addr, &entry.beat_addr);
+                if registered != (control_addr, dispatch_addr, beat_addr) {
                     return Err(Refusal::Changed { what: WHAT.into(), name: node.to_string(), boot });
                 }
                 if entry.up {

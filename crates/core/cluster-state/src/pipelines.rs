@@ -1,6 +1,6 @@
 //! Pipelines: models that feed each other, and how the budget of each is split.
 //!
-//! A pipeline keeps its models: the last one that can answer a stage is not unloaded while the pipeline is there, and a
+//! A pipeline keeps its models: the last one that can answer a stage is not unloaded while the pipeline exists, and a
 //! version that does not fit is not loaded. Names are shared with models: clients call both alike.
 
 use std::collections::{BTreeMap, BTreeSet};

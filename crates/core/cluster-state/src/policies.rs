@@ -81,12 +81,12 @@ impl ClusterState {
         if self.policies.get(&id) == next.as_ref() {
             return Ok(Reply::Done);
         }
-        let said = next.as_ref().map_or_else(|| POLICY_OF_MODELS.to_owned(), |policy| policy.text.clone());
+        let policy_text = next.as_ref().map_or_else(|| POLICY_OF_MODELS.to_owned(), |policy| policy.text.clone());
         match next {
             Some(policy) => drop(self.policies.insert(id, policy)),
             None => drop(self.policies.remove(&id)),
         }
-        effects.push(Effect::PolicySet { subcluster: id, name: name.to_owned(), policy: said });
+        effects.push(Effect::PolicySet { subcluster: id, name: name.to_owned(), policy: policy_text });
         if let Some(leader) = leader {
             let able = self.can_decide(leader.node, id);
             let successor = self.subclusters.get_mut(&id).and_then(|entry| entry.successor.take());

@@ -89,7 +89,7 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
         Command::ProposePlan(proposal) => plan(proposal),
         Command::FinishMove { .. } => Ok(()),
         Command::CancelMove { reason, .. } => text("reason", reason, 0..=ERROR_BYTES_MAX),
-        Command::Operate(asked) => operation(asked),
+        Command::Operate(request) => operation(request),
         Command::SetSplit { pipeline, split, .. } => {
             name("pipeline", pipeline)?;
             crate::pipelines::check_split(split)

@@ -67,12 +67,12 @@ fn what_version_1_wrote_is_written_so_and_read() {
 #[test]
 fn what_is_no_backup_is_refused_with_what_was_expected() {
     let bytes = backup(&busy().state).encode().unwrap();
-    let said = |bytes: &[u8]| Backup::decode(bytes).unwrap_err().to_string();
-    assert!(said(b"").contains("starts with `SYBK`"));
-    assert!(said(&bytes[..bytes.len() - 1]).contains("both must agree"), "truncated");
+    let refusal = |bytes: &[u8]| Backup::decode(bytes).unwrap_err().to_string();
+    assert!(refusal(b"").contains("starts with `SYBK`"));
+    assert!(refusal(&bytes[..bytes.len() - 1]).contains("both must agree"), "truncated");
     let mut newer = bytes;
     newer[4] = 2;
-    assert!(said(&newer).contains("version 2; this release reads version 1"));
+    assert!(refusal(&newer).contains("version 2; this release reads version 1"));
     let mut other_state = backup(&busy().state);
     other_state.state[4] = 0xff;
     let refused = other_state.open().unwrap_err().to_string();

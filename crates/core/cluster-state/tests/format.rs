@@ -1,7 +1,7 @@
 //! What this release writes at a level is what every release wrote at it: committed bytes of every command, some
-//! answers and a whole state, by version. Who changes an encoding adds a level, keeps the old layout beside the new
-//! one, and writes a new file beside the old ones:
-//! `cargo test -p symphony-cluster-state --test integration format -- --ignored`.
+//! answers and a whole state, by version. To change an encoding, add a level, keep the old layout beside the new one,
+//! and write a new file beside the old ones: `cargo test -p symphony-cluster-state --test integration format --
+//! --ignored`.
 
 use symphony_cluster_state::{
     Action, ClusterState, Command, HolderState, KindProfile, LeftAlone, LogEntry, ModelSource, ModelSpec, Moved,
@@ -20,7 +20,7 @@ use crate::scene::{Scene, backend, backend_down, cuts, frontend, node, node_down
 const BACKEND: Member = Member::Backend(BackendId::new(1));
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
-fn asked(id: u64, action: Action) -> Command {
+fn with_id(id: u64, action: Action) -> Command {
     Command::Operate(operation(id, action))
 }
 
@@ -75,7 +75,7 @@ const LEVELS: [Level; 3] = [Level::OLDEST_READ, Level::OLDEST, Level::NEWEST];
 fn history(level: Level) -> Vec<Command> {
     let mut commands = history_of_version_9();
     if level > Level::new(1) {
-        commands.push(asked(13, Action::RaiseLevel { level }));
+        commands.push(with_id(13, Action::RaiseLevel { level }));
     }
     if level >= Level::WITH_POLICIES {
         let policy =
@@ -88,13 +88,13 @@ fn history(level: Level) -> Vec<Command> {
             spec
         };
         commands.extend([
-            asked(15, Action::LoadModel(from("alone", ModelSource::OnnxUnshared))),
-            asked(16, Action::LoadModel(from("left", ModelSource::Onnx))),
-            asked(17, Action::LoadModel(from("right", ModelSource::Onnx))),
+            with_id(15, Action::LoadModel(from("alone", ModelSource::OnnxUnshared))),
+            with_id(16, Action::LoadModel(from("left", ModelSource::Onnx))),
+            with_id(17, Action::LoadModel(from("right", ModelSource::Onnx))),
             cuts(4, 1, 1, &[3, 1 << 100, 7]),
             cuts(5, 1, 1, &[3, 1 << 100, 8]),
             Command::KnowPolicies { node: NodeId::new(1), boot: BootId::new(10), names },
-            asked(14, policy("t", "{ name = \"house\", rooms = 3 }")),
+            with_id(14, policy("t", "{ name = \"house\", rooms = 3 }")),
             Command::PolicyFailed {
                 subcluster: SubclusterId::new(2),
                 token: Token::new(1),
@@ -117,12 +117,12 @@ fn history(level: Level) -> Vec<Command> {
         kept.edges[0].condition = None;
         let gone = scene::chain("q", 1, &["m"]);
         commands.extend([
-            asked(15, Action::LoadPipeline(kept)),
+            with_id(15, Action::LoadPipeline(kept)),
             Command::SetSplit { pipeline: "p".into(), version: 2, split },
-            asked(16, Action::LoadPipeline(gone)),
-            asked(17, Action::UnloadPipeline { name: "q".into() }),
+            with_id(16, Action::LoadPipeline(gone)),
+            with_id(17, Action::UnloadPipeline { name: "q".into() }),
             // Its model gives no number to compare.
-            asked(18, Action::LoadPipeline(in_vain)),
+            with_id(18, Action::LoadPipeline(in_vain)),
         ]);
     }
     commands
@@ -146,8 +146,8 @@ fn history_of_version_9() -> Vec<Command> {
         backend("a", 1, "s", &["cpu", "gpu"]).avoiding(NodeId::new(3)),
         backend("b", 2, "t", &["cpu"]),
         frontend("f", 3),
-        asked(1, Action::LoadModel(spec("m", "s", &["cpu", "gpu"]))),
-        asked(2, Action::LoadModel(with_transforms(spec("n", "t", &["cpu"])))),
+        with_id(1, Action::LoadModel(spec("m", "s", &["cpu", "gpu"]))),
+        with_id(2, Action::LoadModel(with_transforms(spec("n", "t", &["cpu"])))),
         Command::ReportModel {
             model: ModelId::new(1),
             backend: BackendId::new(1),
@@ -170,7 +170,7 @@ fn history_of_version_9() -> Vec<Command> {
         },
         node_down(4, 40),
         backend_down(2, 2),
-        asked(
+        with_id(
             11,
             Action::ChangeModel {
                 name: "n".into(),
@@ -179,30 +179,30 @@ fn history_of_version_9() -> Vec<Command> {
                 value: symphony_types::RequestValue::from_number(2.0),
             },
         ),
-        asked(
+        with_id(
             10,
             Action::SetTraffic { model: "n".into(), traffic: Traffic { weights: [(1, 9)].into(), shadow: None } },
         ),
-        asked(
+        with_id(
             12,
             Action::SetTraffic {
                 model: "n".into(),
                 traffic: Traffic { weights: [].into(), shadow: Some(Shadow { version: 1, percent: 5 }) },
             },
         ),
-        asked(3, Action::UnloadModel { name: "n".into() }),
-        asked(4, duty(BACKEND, Duty::Draining)),
+        with_id(3, Action::UnloadModel { name: "n".into() }),
+        with_id(4, duty(BACKEND, Duty::Draining)),
         Command::ReportDrained { member: BACKEND, boot: boot(1) },
         Command::Leave { member: Member::Frontend(FrontendId::new(1)), boot: boot(3) },
-        asked(5, Action::ChangeReplicas { add, remove: Some(NodeId::new(4)) }),
-        asked(6, Action::UnloadModel { name: "nobody".into() }),
-        asked(7, Action::ProposePlan(proposal(false))),
+        with_id(5, Action::ChangeReplicas { add, remove: Some(NodeId::new(4)) }),
+        with_id(6, Action::UnloadModel { name: "nobody".into() }),
+        with_id(7, Action::ProposePlan(proposal(false))),
         Command::ProposePlan(proposal(true)),
-        asked(8, Action::ReviewPlan { plan: 7, approve: true }),
+        with_id(8, Action::ReviewPlan { plan: 7, approve: true }),
         Command::FinishMove { model: ModelId::new(1), since: 7 },
         Command::CancelMove { what: Moved::Backend(BackendId::new(2)), since: 7, reason: "late".into() },
         frontend("g", 4),
-        asked(9, Action::RemoveFrontend { frontend: FrontendId::new(2) }),
+        with_id(9, Action::RemoveFrontend { frontend: FrontendId::new(2) }),
         Command::ForgetFrontend { frontend: FrontendId::new(2), boot: boot(4) },
     ]
 }
@@ -288,7 +288,7 @@ fn what_was_written_at_any_level_is_read_as_the_same() {
         let restored = ClusterState::restore(&committed["state"]).unwrap();
         assert_eq!((restored.level(), &restored), (level, &state(level)));
         assert_eq!(restored.state_hash().to_be_bytes().to_vec(), committed["state hash"]);
-        // Written when `symphony` was the default, which it is no more: a model keeps what it was loaded with.
+        // Written when `symphony` was the default, which it no longer is: a model keeps what it was loaded with.
         let policies: Vec<_> = restored.models().values().map(|model| model.spec.policy.to_string()).collect();
         assert!(!policies.is_empty() && policies.iter().all(|policy| policy == "symphony"), "{policies:?}");
     }
@@ -298,26 +298,26 @@ fn what_was_written_at_any_level_is_read_as_the_same() {
 fn what_no_neighbour_wrote_is_refused_with_both_versions() {
     let (oldest, newest) = (Level::OLDEST_READ.formats().state, Level::NEWEST.formats().state);
     let before = file(oldest - 1).read();
-    let said = [
+    let refusals = [
         ClusterState::restore(&before["state"]).unwrap_err().to_string(),
         Command::decode(&before["command 07 load_model"]).unwrap_err().to_string(),
     ];
-    for (said, what) in said.into_iter().zip(["snapshot", "command"]) {
+    for (refusal, what) in refusals.into_iter().zip(["snapshot", "command"]) {
         let expected = format!("{what} of version {}; this release reads versions {oldest} to {newest}", oldest - 1);
-        assert!(said.starts_with(&expected), "{said}");
+        assert!(refusal.starts_with(&expected), "{refusal}");
     }
     // And so does the release before with what it does not know.
     let oldest = Level::OLDEST.formats().state;
-    let (newer, raise) = (file(newest).read(), asked(13, Action::RaiseLevel { level: Level::NEWEST }));
-    let said = [
+    let (newer, raise) = (file(newest).read(), with_id(13, Action::RaiseLevel { level: Level::NEWEST }));
+    let refusals = [
         ClusterState::restore_to(&newer["state"], Level::OLDEST).unwrap_err().to_string(),
         LogEntry::decode_to(&newer["entry"], oldest).unwrap_err().to_string(),
         LogEntry::decode_to(&entry_of(raise, Level::OLDEST), oldest).unwrap_err().to_string(),
     ];
-    for (said, what) in said.into_iter().zip(["snapshot", "log entry", "log entry"]) {
+    for (refusal, what) in refusals.into_iter().zip(["snapshot", "log entry", "log entry"]) {
         assert!(
-            said.starts_with(&format!("{what} of version {newest}; this release reads versions 9 to {oldest}")),
-            "{said}"
+            refusal.starts_with(&format!("{what} of version {newest}; this release reads versions 9 to {oldest}")),
+            "{refusal}"
         );
     }
 }
@@ -333,8 +333,8 @@ fn one_command_raises_the_level_once_and_nothing_lowers_it() {
     let raise = |level| scene::operate(Action::RaiseLevel { level });
     let version = |state: &ClusterState| u16::from_le_bytes(*state.snapshot()[4..].first_chunk().unwrap());
     assert_eq!((scene.state.level(), version(&scene.state)), (Level::OLDEST, Level::OLDEST.formats().state));
-    let told: Vec<_> = scene.done(&raise(Level::NEWEST)).iter().map(ToString::to_string).collect();
-    assert!(told.len() == 1 && told[0].contains("the upgrade is finished"), "{told:?}");
+    let effects: Vec<_> = scene.done(&raise(Level::NEWEST)).iter().map(ToString::to_string).collect();
+    assert!(effects.len() == 1 && effects[0].contains("the upgrade is finished"), "{effects:?}");
     assert_eq!((scene.state.level(), version(&scene.state)), (Level::NEWEST, Level::NEWEST.formats().state));
     assert_eq!(scene.done(&raise(Level::NEWEST)), [], "it is there already");
     assert_eq!(scene.done(&raise(Level::OLDEST)), [], "and stays");

@@ -117,7 +117,7 @@ fn a_backend_loads_finishes_and_is_bound_anew_with_a_larger_token() {
     assert_eq!((holders(1), holders(2)), (vec![BackendId::new(1)], vec![BackendId::new(2), BackendId::new(3)]));
     assert_eq!(progress(&scene), [MoveProgress::Done(scene.index)]);
 
-    // Its configuration still names the left one; a plan decided otherwise.
+    // Its configuration still names the left one; a plan decided differently.
     scene.done(&backend("l2", 2, "left", &["gpu"]));
     assert_eq!(scene.state.backends()[&BackendId::new(2)].subcluster, RIGHT);
     scene.done(&backend("l2", 3, "centre", &["gpu"]));
@@ -326,7 +326,7 @@ fn a_plan_tells_time_by_what_backends_have_been_measured_to_load_and_else_by_wha
     assert_eq!(loaded(1, 1_000_000_000), 2000, "a megabyte says nothing: 64 MB/s are configured");
     assert_eq!(loaded(2, 2_000_000_000), 4000, "32 MB/s");
     assert_eq!(loaded(2, 1), 4000, "what is said again is not measured again");
-    // A new boot loads anew, twice as fast, which counts for a quarter: 40 MB/s.
+    // A new boot loads again, twice as fast, which counts for a quarter: 40 MB/s.
     scene.done(&vast("b", 3, "right"));
     let (model, id, boot) = (ModelId::new(2), BackendId::new(2), BootId::new(3));
     let ready = HolderState::Ready;
@@ -381,7 +381,7 @@ fn a_plan_that_was_solved_for_does_not_end_what_an_operator_approved_meanwhile()
         assert!(refused.to_string().contains("another plan runs"), "{refused}");
     }
     assert_eq!(scene.state.plans(), approved);
-    // Who names no epoch means what is, and replaces it.
+    // A plan without an epoch means the present state, and replaces the plan in force.
     scene.done(&plan(0, &[model_move(1, 1, 2)]));
 }
 

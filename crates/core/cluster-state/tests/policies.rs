@@ -71,17 +71,20 @@ fn below_the_level_of_policies_none_is_set() {
 fn what_no_replica_knows_or_decides_for_single_models_is_refused_in_words() {
     let mut scene = scene();
     let refused = |scene: &mut Scene, policy: &str| scene.refused(&set(policy)).to_string();
-    let said = refused(&mut scene, "house");
-    assert!(said.contains("\"nexus\"") && said.contains("\"house\""), "{said}");
-    let said = refused(&mut scene, "eager");
-    assert!(said.contains("decides for each model alone") && said.contains("clockwork, nexus, shepherd"), "{said}");
+    let message = refused(&mut scene, "house");
+    assert!(message.contains("\"nexus\"") && message.contains("\"house\""), "{message}");
+    let message = refused(&mut scene, "eager");
+    assert!(
+        message.contains("decides for each model alone") && message.contains("clockwork, nexus, shepherd"),
+        "{message}"
+    );
     assert!(refused(&mut scene, "{ name = \"nexus\", frontends = 0 }").contains("frontends"));
     let nowhere = operate(Action::SetPolicy { subcluster: "t".into(), policy: "nexus".into() });
     assert!(scene.refused(&nowhere).to_string().contains("no sub-cluster is named `t`"));
     scene.done(&knows(2, 20, &["house"]));
     // Short as it is given, and longer than a state may hold with all its zeros.
-    let said = refused(&mut scene, "{ name = \"house\", a = 1e300, b = 1e300 }");
-    assert!(said.contains("written out in full; expected at most 512"), "{said}");
+    let message = refused(&mut scene, "{ name = \"house\", a = 1e300, b = 1e300 }");
+    assert!(message.contains("written out in full; expected at most 512"), "{message}");
     scene.done(&set("house"));
 }
 
@@ -132,8 +135,8 @@ fn a_policy_that_fails_ends_the_lead_and_decides_nothing_until_it_is_set_again()
     let leader = leader.unwrap();
     assert!(scene.refused(&failed(token + 1, leader, leader * 10)).to_string().contains("is over"));
     let effects = scene.done(&failed(token, leader, leader * 10));
-    let said = effects.iter().find(|effect| matches!(effect, Effect::PolicyFailed { .. })).unwrap().to_string();
-    assert!(said.contains("policy nexus of sub-cluster s panicked on n"), "{said}");
+    let message = effects.iter().find(|effect| matches!(effect, Effect::PolicyFailed { .. })).unwrap().to_string();
+    assert!(message.contains("policy nexus of sub-cluster s panicked on n"), "{message}");
     let (next, newer, _) = scene.leadership("s");
     assert!(next != Some(leader) && newer > token, "{next:?}");
     assert_eq!(text(&scene), Some(("nexus".into(), true)));

@@ -581,13 +581,13 @@ mod tests {
     fn a_sub_cluster_without_gpus_begins_with_one_when_somebody_asks() {
         let kinds = vec![KindSettings { min: 0, max: 20, capacity: 1.0 }];
         let mut scaler = Autoscaler::new(AutoscalerSettings::new(kinds)).unwrap();
-        let mut asked = window(0, 0, 0.0, 0.0);
-        (asked.good, asked.bad) = (0, 0);
-        assert!(!scaler.observe(at(1), &asked).changes());
-        asked.bad = 3;
-        assert_eq!(counts(&scaler.observe(at(2), &asked)), (Reason::BadRate, 1, 0, 0));
-        asked.kinds[0].ordered = 1;
-        assert_eq!(counts(&scaler.observe(at(3), &asked)), (Reason::BadRate, 0, 0, 0));
+        let mut busy = window(0, 0, 0.0, 0.0);
+        (busy.good, busy.bad) = (0, 0);
+        assert!(!scaler.observe(at(1), &busy).changes());
+        busy.bad = 3;
+        assert_eq!(counts(&scaler.observe(at(2), &busy)), (Reason::BadRate, 1, 0, 0));
+        busy.kinds[0].ordered = 1;
+        assert_eq!(counts(&scaler.observe(at(3), &busy)), (Reason::BadRate, 0, 0, 0));
     }
 
     #[test]

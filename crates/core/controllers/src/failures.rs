@@ -36,8 +36,8 @@ mod tests {
         assert!(usual.ended(false) < -2.0, "a GPU that cannot be used seldom succeeds");
         let first = usual.ended(true);
         assert!((first - COUNTS_MAX).abs() < 1e-9);
-        let said: Vec<f64> = (0..200).map(|_| usual.ended(true)).collect();
-        assert!(said.windows(2).all(|pair| pair[0] >= pair[1]), "{said:?}");
-        assert!(said[199] < 0.0, "where all fail, one that fails is as sound as any");
+        let scores: Vec<f64> = (0..200).map(|_| usual.ended(true)).collect();
+        assert!(scores.windows(2).all(|pair| pair[0] >= pair[1]), "{scores:?}");
+        assert!(scores[199] < 0.0, "where all fail, one that fails is as sound as any");
     }
 }

@@ -109,7 +109,7 @@ struct KnownGpu {
     class: GpuClass,
 }
 
-/// What one lead has learnt. It is kept in memory only: a new leader learns it anew (docs/adr/0019).
+/// What one lead has learnt. It is kept in memory only: a new leader learns it again (docs/adr/0019).
 #[derive(Debug, Default)]
 pub struct Learner {
     settings: LearningSettings,
@@ -319,17 +319,18 @@ mod tests {
         /// This many batches of 8 on each GPU, slower than given by the factor `slow` on the last GPU and `all` on the
         /// others.
         fn pass(&mut self, batches: usize, all: f64, slow: f64) -> Vec<Correction> {
-            let mut said = Vec::new();
+            let mut corrections = Vec::new();
             for _ in 0..batches {
                 self.now += Nanos::from_millis(20);
                 for gpu in 0..4 {
                     let factor = if gpu == 3 { slow } else { all };
                     let took = Nanos::new((given().latency(8).get() as f64 * factor) as u64);
-                    said.extend(self.learner.ran(self.now, Run { gpu, model: MODEL, items: 8, took: Some(took) }));
+                    corrections
+                        .extend(self.learner.ran(self.now, Run { gpu, model: MODEL, items: 8, took: Some(took) }));
                 }
-                said.extend(self.learner.due_corrections(self.now));
+                corrections.extend(self.learner.due_corrections(self.now));
             }
-            said
+            corrections
         }
     }
 
@@ -337,19 +338,20 @@ mod tests {
     fn a_slow_gpu_is_set_aside_tried_again_and_spoils_no_profile() {
         let mut scene = Scene::new();
         assert_eq!(scene.pass(100, 1.0, 1.0), []);
-        let said = scene.pass(100, 1.0, 2.0);
-        let [Correction::Out { gpu, ordinal: 3, slowdown, failed: 0, pause: Some(pause) }] = said.as_slice() else {
-            panic!("{said:?}")
+        let corrections = scene.pass(100, 1.0, 2.0);
+        let [Correction::Out { gpu, ordinal: 3, slowdown, failed: 0, pause: Some(pause) }] = corrections.as_slice()
+        else {
+            panic!("{corrections:?}")
         };
-        assert!(*gpu == GpuId::new(13) && (slowdown - 2.0).abs() < 0.05, "{said:?}");
+        assert!(*gpu == GpuId::new(13) && (slowdown - 2.0).abs() < 0.05, "{corrections:?}");
         assert_eq!(*pause, StragglerSettings::default().pause);
         assert_eq!(scene.learner.slow(scene.now).iter().map(|slow| slow.gpu).collect::<Vec<_>>(), [GpuId::new(13)]);
         assert_eq!(scene.learner.drifts().count(), 0, "nine in ten batches were as given");
 
         scene.now += *pause;
-        let said = scene.pass(60, 1.0, 1.0);
+        let corrections = scene.pass(60, 1.0, 1.0);
         assert_eq!(
-            said,
+            corrections,
             [Correction::Try { gpu: GpuId::new(13), ordinal: 3 }, Correction::Passed { gpu: GpuId::new(13) }]
         );
         assert_eq!(scene.learner.slow(scene.now), []);
@@ -358,9 +360,9 @@ mod tests {
     #[test]
     fn what_is_slower_everywhere_is_a_profile_and_nobodys_fault() {
         let mut scene = Scene::new();
-        let said = scene.pass(100, 1.5, 1.5);
-        let [Correction::Profile { model: MODEL, class: CLASS, published }] = said.as_slice() else {
-            panic!("{said:?}")
+        let corrections = scene.pass(100, 1.5, 1.5);
+        let [Correction::Profile { model: MODEL, class: CLASS, published }] = corrections.as_slice() else {
+            panic!("{corrections:?}")
         };
         let ratio = published.profile.latency(8).get() as f64 / given().latency(8).get() as f64;
         assert!((ratio - 1.5).abs() < 0.01, "{ratio}");
@@ -368,7 +370,7 @@ mod tests {
         assert!(matches!(drifts.as_slice(), [(MODEL, CLASS, drift)] if (drift - 1.5).abs() < 0.01), "{drifts:?}");
         let learnt: Vec<_> = scene.learner.learnt().map(|(.., learnt)| learnt.stretch.over(&given())).collect();
         assert!(
-            matches!(learnt.as_slice(), [told] if (told.latency(8).as_millis_f64() - 19.5).abs() < 0.1),
+            matches!(learnt.as_slice(), [entry] if (entry.latency(8).as_millis_f64() - 19.5).abs() < 0.1),
             "{learnt:?}"
         );
         scene.learner.remove_model(MODEL);
@@ -389,10 +391,10 @@ mod tests {
         assert_eq!(scene.pass(100, 1.02, 1.02), [], "nothing is to be corrected");
         let learnt: Vec<_> = scene.learner.learnt().map(|(.., learnt)| learnt.clone()).collect();
         assert!(
-            matches!(learnt.as_slice(), [told] if told.stretch.changes_nothing() && told.measured_max == 8),
+            matches!(learnt.as_slice(), [entry] if entry.stretch.changes_nothing() && entry.measured_max == 8),
             "what is in force is told, and of which batches: {learnt:?}"
         );
-        // Loaded anew with any profile, the model starts without measurements.
+        // Loaded again with any profile, the model starts without measurements.
         scene.learner.add_model(MODEL, CLASS, given());
         assert_eq!(scene.learner.learnt().count(), 0);
     }
@@ -402,8 +404,8 @@ mod tests {
         let mut scene = Scene::new();
         let _ = scene.pass(100, 1.0, 1.0);
         assert_eq!(scene.pass(100, 1.0, 2.0).len(), 1);
-        let said = scene.learner.remove_gpu(3);
-        assert_eq!(said, [Correction::Try { gpu: GpuId::new(13), ordinal: 3 }], "its place is given again");
+        let corrections = scene.learner.remove_gpu(3);
+        assert_eq!(corrections, [Correction::Try { gpu: GpuId::new(13), ordinal: 3 }], "its place is given again");
         assert_eq!((scene.learner.slow(scene.now), scene.learner.remove_gpu(3)), (vec![], vec![]));
     }
 

@@ -78,9 +78,9 @@ mod tests {
         Learnt { stretch: Stretch::from_points(vec![(1, factor)]).unwrap(), measured_max }
     }
 
-    fn reports(said: &[(f64, u32)]) -> LearntReports {
+    fn reports(given: &[(f64, u32)]) -> LearntReports {
         let mut reports = LearntReports::default();
-        said.iter().for_each(|&(factor, measured_max)| reports.take(report(factor, measured_max)));
+        given.iter().for_each(|&(factor, measured_max)| reports.take(report(factor, measured_max)));
         reports
     }
 
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!([8, 9].map(|batch| more.factor(batch)), [1.0, 2.0]);
         let all = reports(&[(2.0, 32), (1.0, 4), (1.0, 32)]);
         assert!(all.changes_nothing() && all.largest() == 1.0 && all.factor(64) == 1.0);
-        // Corrections are limited to the measured range as well.
+        // Corrections too are limited to the measured range.
         let slightly = reports(&[(2.0, 32), (1.1, 4)]);
         assert_eq!([4, 5].map(|batch| slightly.factor(batch)), [1.1, 2.0]);
         assert_eq!(reports(&[]).factor(1), 1.0);
@@ -122,11 +122,11 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_said_the_profile_rises_and_the_newest_report_holds_where_it_covers(
-            said in prop::collection::vec((0.01_f64..100.0, 1_u32..=64), 1..20)
+            taken in prop::collection::vec((0.01_f64..100.0, 1_u32..=64), 1..20)
         ) {
-            let reports = reports(&said);
+            let reports = reports(&taken);
             prop_assert!(reports.reports.len() <= REPORTS_MAX);
-            let &(factor, measured_max) = said.last().unwrap();
+            let &(factor, measured_max) = taken.last().unwrap();
             for batch in 1..=measured_max {
                 prop_assert_eq!(reports.factor(batch), factor);
             }

@@ -6,7 +6,7 @@ use crate::isotonic::rising;
 use crate::sample_ring::SampleRing;
 use crate::stretch::in_proportion;
 
-/// Up to this batch size each size is a group by itself; above, there are eight groups per doubling.
+/// Up to this batch size each size is its own group; above, there are eight groups per doubling.
 const SINGLE_BATCHES: u32 = 16;
 /// Execution times are clamped to these multiples of the given profile: clocks and counters can be wrong.
 const RATIO_RANGE: (f64, f64) = (1.0 / 16.0, 16.0);
@@ -18,7 +18,7 @@ const UNMEASURED_WEIGHT: f64 = 1e-3;
 const QUANTILE: f64 = 0.9;
 /// Two samples above the quantile.
 const SAMPLES_MIN: usize = 20;
-/// A model that is not asked for an hour is measured anew.
+/// A model that is not asked for an hour is measured again.
 const STALE_AFTER: Nanos = Nanos::from_millis(3_600_000);
 /// A share of the latency in force. Every publication changes plans everywhere, and measured lateness covers less.
 const CHANGE_MIN: f64 = 0.05;
@@ -27,7 +27,7 @@ const PUBLISH_EVERY: Nanos = Nanos::from_millis(30_000);
 /// A tenth is worth a line for people.
 const DRIFT_MIN: f64 = 0.1;
 
-/// When a profile is learnt, published, or said to drift.
+/// When a profile counts as learnt, as ready to publish, or as drifting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OnlineProfileSettings {
     /// The quantile of execution times used for plans.

@@ -19,7 +19,7 @@ const UP_WINDOW: Nanos = Nanos::from_millis(3_000);
 const DOWN_WINDOW: Nanos = Nanos::from_millis(60_000);
 /// Ordered GPUs come within it, and the load that they were ordered for shows what it needs.
 const DOWN_AFTER_UP: Nanos = Nanos::from_millis(60_000);
-/// What was released still drains: for so long only losses prove that it was too much.
+/// What was released still drains: for this long only losses prove that it was too much.
 const UP_AFTER_DOWN: Nanos = Nanos::from_millis(10_000);
 /// A share of the GPUs. A sub-cluster doubles at most: more is asked for once these GPUs serve and the load is measured
 /// on them.
@@ -75,7 +75,7 @@ pub struct AutoscalerSettings {
 pub struct SettingsError {
     /// Its name.
     pub key: &'static str,
-    /// What was expected.
+    /// The range that was expected.
     pub expected: &'static str,
     /// The given value.
     pub got: String,

@@ -53,7 +53,7 @@ impl TriggerSettings {
     }
 }
 
-/// The number of consecutive failures after which the pause grows no more: 2⁵ times the least distance.
+/// The number of consecutive failures after which the pause stops growing: 2⁵ times the least distance.
 const BACKOFF_DOUBLINGS_MAX: u32 = 5;
 
 /// What caused an epoch.
@@ -118,7 +118,7 @@ pub struct EpochTrigger<M = ModelId> {
     planned: Option<Seen<M>>,
     ended_at: Option<Time>,
     failures: u32,
-    asked: Option<bool>,
+    requested: Option<bool>,
     /// Since when the rates differ.
     differs_since: Option<Time>,
 }
@@ -127,12 +127,20 @@ impl<M: Ord + Clone> EpochTrigger<M> {
     /// Before the first epoch, which starts with the first observation.
     #[must_use]
     pub const fn new(settings: TriggerSettings) -> Self {
-        Self { settings, running: None, planned: None, ended_at: None, failures: 0, asked: None, differs_since: None }
+        Self {
+            settings,
+            running: None,
+            planned: None,
+            ended_at: None,
+            failures: 0,
+            requested: None,
+            differs_since: None,
+        }
     }
 
     /// An operator requests an epoch or a dry run. If both are pending, the real one is executed.
     pub fn request(&mut self, dry_run: bool) {
-        self.asked = Some(self.asked.unwrap_or(true) && dry_run);
+        self.requested = Some(self.requested.unwrap_or(true) && dry_run);
     }
 
     /// Observes the rates (of every model, in a unit that all share: requests or GPU time per second) and the version
@@ -141,7 +149,7 @@ impl<M: Ord + Clone> EpochTrigger<M> {
         if self.running.is_some() {
             return None;
         }
-        let start = match self.asked.take() {
+        let start = match self.requested.take() {
             Some(dry_run) => Start { why: Why::Operator, dry_run },
             None => Start { why: self.why(now, rates, membership)?, dry_run: self.settings.dry_run },
         };

@@ -52,12 +52,12 @@ impl Cluster {
         let (good, bad) = ((served * 1e3) as u64, (lost * 1e3) as u64);
         let window = Window { length: SECOND, good, bad, kinds: vec![kind] };
         let advice = self.scaler.observe(Time::ZERO + SECOND.saturating_mul(self.second), &window);
-        let said = &advice.kinds[0];
-        for _ in 0..said.add {
+        let order = &advice.kinds[0];
+        for _ in 0..order.add {
             self.orders.push(self.second + PROVISION_S as u64);
         }
-        self.orders.truncate(self.orders.len() - said.cancel as usize);
-        self.serving.retain(|gpu| !said.release.contains(gpu));
+        self.orders.truncate(self.orders.len() - order.cancel as usize);
+        self.serving.retain(|gpu| !order.release.contains(gpu));
         advice
     }
 
@@ -151,12 +151,12 @@ proptest! {
             for _ in 0..seconds {
                 let (before, serving) = (cluster.there(), cluster.serving.len());
                 let advice = cluster.second(level * rng.random_range(0.9..1.1));
-                let said = &advice.kinds[0];
+                let order = &advice.kinds[0];
                 prop_assert!((min as usize..=300).contains(&cluster.there()));
-                prop_assert_eq!(said.target as usize, cluster.there());
-                prop_assert_eq!(before + said.add as usize - said.cancel as usize - said.release.len(), cluster.there());
+                prop_assert_eq!(order.target as usize, cluster.there());
+                prop_assert_eq!(before + order.add as usize - order.cancel as usize - order.release.len(), cluster.there());
                 // One thing at a time.
-                prop_assert!(!(advice.adds() && (advice.releases() || said.cancel > 0)));
+                prop_assert!(!(advice.adds() && (advice.releases() || order.cancel > 0)));
                 let since = |last: Option<u64>| last.map(|at| SECOND.saturating_mul(cluster.second - at));
                 if advice.adds() {
                     let rested = since(last_down).is_none_or(|since| since >= settings.up_after_down);
@@ -164,12 +164,12 @@ proptest! {
                     prop_assert!(cluster.orders.len() <= serving.max(cluster.serving.len()).max(1));
                     last_up = Some(cluster.second);
                 }
-                if advice.releases() || said.cancel > 0 {
+                if advice.releases() || order.cancel > 0 {
                     prop_assert!(since(last_up).is_none_or(|since| since >= settings.down_after_up), "down after up");
                     prop_assert!(since(last_down).is_none_or(|since| since >= settings.down_period), "down after down");
                     let left = cluster.serving.iter().max();
-                    prop_assert!(said.release.iter().all(|gpu| left.is_none_or(|left| gpu > left)));
-                    let share = (said.release.len() + said.cancel as usize) as f64 / before as f64;
+                    prop_assert!(order.release.iter().all(|gpu| left.is_none_or(|left| gpu > left)));
+                    let share = (order.release.len() + order.cancel as usize) as f64 / before as f64;
                     prop_assert!(share <= settings.down_step_max + 1.0 / before as f64);
                     last_down = Some(cluster.second);
                 }
@@ -207,8 +207,8 @@ proptest! {
             let window = Window { length: Nanos::new(length), good, bad, kinds: vec![kind] };
             let advice = scaler.observe(Time::from_nanos(now), &window);
             prop_assert_eq!(advice.kinds.len(), 2);
-            let said = &advice.kinds[0];
-            let after = there + u64::from(said.add) - u64::from(said.cancel) - said.release.len() as u64;
+            let order = &advice.kinds[0];
+            let after = there + u64::from(order.add) - u64::from(order.cancel) - order.release.len() as u64;
             prop_assert!((2..=30).contains(&after), "{} GPUs", after);
             prop_assert!(advice.bad_rate.is_finite() && advice.idle_fraction.is_finite() && !advice.pressure.is_nan());
         }

@@ -41,15 +41,15 @@ impl Bench {
         self.stragglers.ran(at(self.batches), GpuId::new(gpu), ModelId::new(model), expected, took)
     }
 
-    /// A batch on each GPU, `rounds` times; what was said about any of them.
+    /// A batch on each GPU, `rounds` times; returns the quarantines that begin or end.
     fn rounds(&mut self, rounds: usize, slow: impl Fn(u32) -> f64) -> Vec<Quarantine> {
-        let mut said = Vec::new();
+        let mut quarantines = Vec::new();
         for _ in 0..rounds {
             for gpu in 0..GPUS {
-                said.extend(self.batch(gpu, slow(gpu)));
+                quarantines.extend(self.batch(gpu, slow(gpu)));
             }
         }
-        said
+        quarantines
     }
 }
 
@@ -57,8 +57,8 @@ impl Bench {
 fn a_gpu_half_as_slow_again_is_found_within_twenty_batches() {
     let mut bench = Bench::new(0.05);
     assert_eq!(bench.rounds(100, |_| 1.0), []);
-    let said = bench.rounds(20, |gpu| if gpu == 5 { 1.5 } else { 1.0 });
-    let [Quarantine::Out { gpu, slowdown, failed: 0, until }] = said[..] else { panic!("{said:?}") };
+    let quarantines = bench.rounds(20, |gpu| if gpu == 5 { 1.5 } else { 1.0 });
+    let [Quarantine::Out { gpu, slowdown, failed: 0, until }] = quarantines[..] else { panic!("{quarantines:?}") };
     assert_eq!(gpu, GpuId::new(5));
     assert!((slowdown - 1.5).abs() < 0.1, "{slowdown}");
     assert_eq!(bench.stragglers.state(gpu), Some(GpuState::Quarantined(until)));
@@ -67,8 +67,8 @@ fn a_gpu_half_as_slow_again_is_found_within_twenty_batches() {
 #[test]
 fn a_gpu_that_was_slow_from_the_beginning_is_found() {
     let mut bench = Bench::new(0.05);
-    let said = bench.rounds(60, |gpu| if gpu == 5 { 1.5 } else { 1.0 });
-    assert!(matches!(said[..], [Quarantine::Out { gpu, .. }] if gpu == GpuId::new(5)), "{said:?}");
+    let quarantines = bench.rounds(60, |gpu| if gpu == 5 { 1.5 } else { 1.0 });
+    assert!(matches!(quarantines[..], [Quarantine::Out { gpu, .. }] if gpu == GpuId::new(5)), "{quarantines:?}");
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn noise_of_a_fifth_and_pauses_accuse_nobody() {
     let mut bench = Bench::new(0.1);
     for round in 0..5_000_u32 {
         // Each GPU stands still for ten times a batch, once in 64 batches.
-        let said = bench.rounds(1, |gpu| if (round + gpu) % 64 == 0 { 10.0 } else { 1.0 });
-        assert_eq!(said, [], "round {round}");
+        let quarantines = bench.rounds(1, |gpu| if (round + gpu) % 64 == 0 { 10.0 } else { 1.0 });
+        assert_eq!(quarantines, [], "round {round}");
     }
 }
 
@@ -93,8 +93,8 @@ fn where_all_become_slow_at_once_nobody_is_accused() {
     assert_eq!(bench.rounds(100, |_| 1.0), []);
     assert_eq!(bench.rounds(1000, |_| 1.7), []);
     // And one that is slower than that is found still.
-    let said = bench.rounds(20, |gpu| if gpu == 3 { 1.7 * 1.5 } else { 1.7 });
-    assert!(matches!(said[..], [Quarantine::Out { gpu, .. }] if gpu == GpuId::new(3)), "{said:?}");
+    let quarantines = bench.rounds(20, |gpu| if gpu == 3 { 1.7 * 1.5 } else { 1.7 });
+    assert!(matches!(quarantines[..], [Quarantine::Out { gpu, .. }] if gpu == GpuId::new(3)), "{quarantines:?}");
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn a_gpu_alone_is_compared_with_nobody() {
     stragglers.add(GpuId::new(0));
     for batch in 0..10_000 {
         let took = Nanos::from_millis(if batch < 5_000 { 10 } else { 20 });
-        let said = stragglers.ran(at(batch), GpuId::new(0), ModelId::new(0), Nanos::from_millis(10), took);
-        assert_eq!(said, None);
+        let quarantine = stragglers.ran(at(batch), GpuId::new(0), ModelId::new(0), Nanos::from_millis(10), took);
+        assert_eq!(quarantine, None);
     }
 }
 
@@ -115,12 +115,12 @@ fn it_is_tried_again_after_pauses_that_double_and_stays_when_it_is_well() {
     let sick = GpuId::new(2);
     let mut pauses = Vec::new();
     for _ in 0..4 {
-        let said = bench.rounds(30, |gpu| if gpu == 2 { 2.0 } else { 1.0 });
-        let out = said.iter().find_map(|said| match said {
+        let quarantines = bench.rounds(30, |gpu| if gpu == 2 { 2.0 } else { 1.0 });
+        let out = quarantines.iter().find_map(|quarantine| match quarantine {
             Quarantine::Out { until, .. } => Some(*until),
             _ => None,
         });
-        let until = out.unwrap_or_else(|| panic!("{said:?}"));
+        let until = out.unwrap_or_else(|| panic!("{quarantines:?}"));
         pauses.push(until.since(at(bench.batches)).as_secs_f64().ceil());
         assert_eq!(bench.stragglers.tick(until - Nanos::new(1)), []);
         assert_eq!(bench.stragglers.tick(until), [Quarantine::Try(sick)]);
@@ -137,8 +137,8 @@ fn it_is_tried_again_after_pauses_that_double_and_stays_when_it_is_well() {
 fn no_more_than_the_share_is_out_and_a_smaller_cluster_has_fewer_out() {
     let mut bench = Bench::new(0.02);
     assert_eq!(bench.rounds(100, |_| 1.0), []);
-    let said = bench.rounds(200, |gpu| if gpu < 6 { 1.6 } else { 1.0 });
-    assert_eq!((said.len(), bench.stragglers.quarantined()), (4, 4), "a quarter of sixteen");
+    let quarantines = bench.rounds(200, |gpu| if gpu < 6 { 1.6 } else { 1.0 });
+    assert_eq!((quarantines.len(), bench.stragglers.quarantined()), (4, 4), "a quarter of sixteen");
     let mut tries = Vec::new();
     for gpu in (8..GPUS).rev() {
         tries.extend(bench.stragglers.remove(GpuId::new(gpu)));
@@ -164,8 +164,8 @@ proptest! {
                 _ => {
                     stragglers.add(gpu);
                     let took = Nanos::from_millis(took * u64::from(1 + gpu.get() % 3));
-                    let said = stragglers.ran(now, gpu, ModelId::new(model), Nanos::from_millis(10), took);
-                    if let Some(Quarantine::Out { until, .. }) = said {
+                    let quarantine = stragglers.ran(now, gpu, ModelId::new(model), Nanos::from_millis(10), took);
+                    if let Some(Quarantine::Out { until, .. }) = quarantine {
                         prop_assert!(until > now);
                     }
                 }
@@ -184,24 +184,24 @@ fn a_gpu_that_fails_whatever_it_is_given_is_found_after_six_batches_and_again_af
     assert_eq!(bench.rounds(100, |_| 1.0), []);
     let broken = GpuId::new(5);
     let fails = |bench: &mut Bench| {
-        let mut said = Vec::new();
+        let mut quarantines = Vec::new();
         for batch in 1..=10 {
             if batch % 10 == 0 {
-                said.extend((0..GPUS).filter(|&gpu| gpu != 5).filter_map(|gpu| bench.batch(gpu, 1.0)));
+                quarantines.extend((0..GPUS).filter(|&gpu| gpu != 5).filter_map(|gpu| bench.batch(gpu, 1.0)));
             }
             bench.batches += 1;
-            said.extend(bench.stragglers.failed(at(bench.batches), broken));
+            quarantines.extend(bench.stragglers.failed(at(bench.batches), broken));
         }
-        said
+        quarantines
     };
-    let said = fails(&mut bench);
-    let [Quarantine::Out { failed: 6, slowdown, until, .. }] = said[..] else { panic!("{said:?}") };
+    let quarantines = fails(&mut bench);
+    let [Quarantine::Out { failed: 6, slowdown, until, .. }] = quarantines[..] else { panic!("{quarantines:?}") };
     assert!((slowdown - 1.0).abs() < 1e-9, "of those that failed no time is known: {slowdown}");
     bench.batches = until.as_nanos() / 1_000_000;
     assert_eq!(bench.stragglers.tick(until), [Quarantine::Try(broken)]);
     let _ = bench.rounds(20, |_| 1.0);
-    let said = fails(&mut bench);
-    assert!(matches!(said[..], [Quarantine::Out { failed: 3, .. }]), "{said:?}");
+    let quarantines = fails(&mut bench);
+    assert!(matches!(quarantines[..], [Quarantine::Out { failed: 3, .. }]), "{quarantines:?}");
 }
 
 /// A model that fails on some inputs, or on all, does so on whatever GPU.

@@ -224,10 +224,10 @@ mod tests {
         let done = BatchEnd::Done { start_late: Nanos::new(1), latency: Nanos::new(2) };
         recorder.ended(1, done);
         let found = recorder.find(request(3).id);
-        let [Finding::Batch { number: 1, record, request: Some(asked), requests }] = &found[..] else {
+        let [Finding::Batch { number: 1, record, request: Some(queried), requests }] = &found[..] else {
             panic!("{found:?}")
         };
-        assert_eq!((record.end, asked, requests.len()), (done, &request(3), 3));
+        assert_eq!((record.end, queried, requests.len()), (done, &request(3), 3));
         assert_eq!(of(&recorder.find(request(1).id)), [(0, 2)]);
         assert_eq!(recorder.find(request(5).id), []);
     }

@@ -12,7 +12,7 @@ use crate::explanation_text::{line, plural};
 pub struct PipelineExplanation {
     /// Its id, as `symphony explain` takes it.
     pub request: String,
-    /// Its items; each goes through the stages by itself.
+    /// Its items; each goes through the stages separately.
     pub items: u32,
     /// Name of the pipeline, with its version.
     pub pipeline: String,
@@ -22,7 +22,7 @@ pub struct PipelineExplanation {
     pub reason: String,
     /// Age of its outcome.
     pub ended_ago_ms: f64,
-    /// Its outcome.
+    /// When it had its outcome.
     pub ended_ms: f64,
     /// Its deadline, that is, its budget.
     pub deadline_ms: f64,
@@ -46,7 +46,7 @@ pub struct StageExplanation {
     pub request: Option<String>,
     /// When it was asked.
     pub asked_ms: f64,
-    /// Its end.
+    /// When it ended.
     pub ended_ms: f64,
     /// Its own deadline.
     pub deadline_ms: f64,
@@ -209,7 +209,7 @@ mod tests {
             text.ends_with("why       no stage request ended it\n") && !text.contains("symphony explain"),
             "{text}"
         );
-        // Nor one that ended later than the one that did end it.
+        // A stage request that ended later than the one that ended the request did not end it either.
         let ends =
             StageExplanation { request: None, ended_request: true, ..stage("detect", 31.0, ("failed", "no_gpu")) };
         let text = explained("failed", "no_gpu", vec![ends, digits]).to_string();

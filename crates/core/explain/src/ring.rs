@@ -1,6 +1,6 @@
 //! A ring of the newest items of a sequence.
 
-/// Numbers its items from 0 and keeps the newest `limit`. Once full it allocates no more.
+/// Numbers its items from 0 and keeps the newest `limit`. Once full it stops allocating.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring<T> {
     items: Vec<T>,

@@ -69,7 +69,7 @@ pub enum Refusal {
         /// Its name.
         cluster: String,
     },
-    /// The model is there already, is moving, or has a copy there that is not unloaded yet.
+    /// The model exists already, is moving, or has a copy there that is not unloaded yet.
     #[error("model `{model}` {why}")]
     CannotMove {
         /// Name of the model.
@@ -96,7 +96,7 @@ pub enum Refusal {
     /// The reply itself could not be encoded.
     #[error("malformed answer: {reason}")]
     Malformed {
-        /// Why.
+        /// What is wrong with it, for display.
         reason: String,
     },
 }

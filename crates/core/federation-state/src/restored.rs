@@ -1,4 +1,4 @@
-//! The state with which a federation's group begins that is founded anew (ADR 42).
+//! The initial state of a federation's group that is founded from a backup (ADR 42).
 
 use crate::format::MAGIC;
 use crate::invariants::{self, Violation};

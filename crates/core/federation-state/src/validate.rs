@@ -36,7 +36,7 @@ pub(crate) fn command(command: &Command) -> Result<(), InvalidField> {
         }
         Command::Loaded { model, .. } => name("model", model),
         Command::CopyGone { model, cluster, .. } => name("model", model).and_then(|()| name("cluster", cluster)),
-        Command::Operate(asked) => operation(asked),
+        Command::Operate(request) => operation(request),
         Command::SeeReplica { replica: 0 } => Err(invalid("replica", "0; expected the id of a replica, from 1")),
         Command::SeeReplica { .. } => Ok(()),
     }

@@ -1,6 +1,6 @@
 //! What this release writes is what releases of the same format version wrote before it: committed bytes of every
-//! command, some answers and a whole state. Who changes an encoding raises the version, and writes a new file beside
-//! the old ones: `cargo test -p symphony-federation-state --test integration format -- --ignored`.
+//! command, some answers and a whole state. To change an encoding, raise the version and write a new file beside the
+//! old ones: `cargo test -p symphony-federation-state --test integration format -- --ignored`.
 
 use symphony_federation_state::{
     Action, Cause, Command, FederationState, LogEntry, Outcome, Progress, Refusal, Reply, decode_outcome,
@@ -97,7 +97,7 @@ fn what_is_written_has_not_changed_within_a_version() {
     assert_eq!(LogEntry::decode(&committed["entry"]), Ok(entry()));
     let restored = FederationState::restore(&committed["state"]).unwrap();
     assert_eq!(restored, state());
-    // Written when `symphony` was the default, which it is no more: models keep what they were loaded with.
+    // Written when `symphony` was the default, which it no longer is: models keep what they were loaded with.
     assert!(restored.models().values().all(|model| model.spec.policy.to_string() == "symphony"));
     for (at, answer) in answers().into_iter().enumerate() {
         assert_eq!(decode_outcome(&committed[&format!("answer {at}")]), Ok(answer));
@@ -107,7 +107,7 @@ fn what_is_written_has_not_changed_within_a_version() {
 #[test]
 fn every_command_and_every_part_of_the_state_is_there() {
     let there: Vec<_> = history().iter().map(Command::label).collect();
-    // Who adds a command is asked here for its place in the history.
+    // A new command needs a place in the history.
     for label in [
         "see_cluster",
         "cluster_lost",

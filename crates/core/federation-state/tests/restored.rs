@@ -1,4 +1,4 @@
-//! A federation that is founded anew with the state of a backup.
+//! A federation that is founded from a backup.
 
 use symphony_federation_state::{Cause, Command, FederationState, Progress, check, check_step};
 

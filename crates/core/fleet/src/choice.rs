@@ -10,7 +10,7 @@ use crate::problem::FleetProblem;
 pub const FLUID_WORK_MAX: usize = 100_000_000;
 /// Fleets that must agree on the number of bases for the first to be chosen.
 const AGREEING: usize = 3;
-/// Fleets among which the most central one is chosen otherwise.
+/// Otherwise the most central one of this many fleets is chosen.
 const CENTRAL: usize = 10;
 
 /// The bound to rank by.

@@ -6,7 +6,7 @@ use crate::problem::FleetProblem;
 /// Whether requests may share a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merging {
-    /// Each runs by itself, as in Kairos.
+    /// Each runs alone, as in Kairos.
     Alone,
     /// As many as fit run together, as `auto` and all other policies of models have it.
     Together,

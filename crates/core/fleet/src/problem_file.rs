@@ -86,7 +86,7 @@ impl Reader<'_> {
                 return self.refuse(&key("name"), "names that differ, and are not empty", format!("`{}`", text.name));
             }
             let price_per_hour = self.positive(&key("price_per_hour"), text.price_per_hour, PRICE_MAX)?;
-            // More of them would break the budget by themselves. As above, a rounding error is none.
+            // More of them would break the budget by themselves. As above, a rounding error does not count.
             let affordable = (budget_per_hour / price_per_hour * (1.0 + 1e-9)).min(f64::from(u32::MAX)) as u32;
             let count_max = text.count_max.unwrap_or(affordable).min(affordable);
             kinds.push(Kind { name: text.name.clone(), price_per_hour, count_max });

@@ -40,9 +40,9 @@ impl Scene {
     /// One second with these requests, of which some are lost.
     fn second(&mut self, sizes: &[(u32, u64)], lost: f64, idle: f64) -> Advice {
         self.second += 1;
-        let mut asked = Mix::default();
-        sizes.iter().for_each(|&(items, requests)| asked.count(7, items, requests));
-        let bad = (asked.total() as f64 * lost) as u64;
+        let mut arrived = Mix::default();
+        sizes.iter().for_each(|&(items, requests)| arrived.count(7, items, requests));
+        let bad = (arrived.total() as f64 * lost) as u64;
         let kind = |count: u32| {
             let gpu_time = SECOND.saturating_mul(count.into());
             let busy_time = Nanos::from_secs_f64(gpu_time.as_secs_f64() * (1.0 - idle));
@@ -50,14 +50,14 @@ impl Scene {
         };
         let window = Window {
             length: SECOND,
-            good: asked.total() - bad,
+            good: arrived.total() - bad,
             bad,
             kinds: self.fleet.map(kind).into_iter().collect(),
         };
         let now = Time::ZERO + SECOND.saturating_mul(self.second);
         let budget_per_hour = self.budget_per_hour;
         let pose = |mix: &Mix| problem(budget_per_hour, mix);
-        let advice = self.planner.observe(now, &mut self.scaler, &window, &asked, self.merging, pose);
+        let advice = self.planner.observe(now, &mut self.scaler, &window, &arrived, self.merging, pose);
         self.fleet = [advice.kinds[0].target, advice.kinds[1].target];
         advice
     }
@@ -106,7 +106,7 @@ fn a_policy_that_merges_no_requests_needs_another_fleet() {
     // 47.1 requests of one item, each 125 ms of the small kind: 5.88 GPUs.
     let _ = scene.pass(25, &[(1, 40)], 0.0, CONTENT);
     assert_eq!(scene.fleet, [0, 6], "{:?}", scene.planner.plan());
-    // Another policy decides: nothing is measured anew, and what was measured of that one does not count.
+    // Another policy decides: nothing is measured again, and what was measured of that one does not count.
     scene.merging = Merging::Together;
     let changes = scene.pass(5, &[(1, 40)], 0.0, CONTENT);
     assert_eq!(scene.fleet, [0, 3], "{:?}", scene.planner.plan());

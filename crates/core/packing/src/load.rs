@@ -37,7 +37,7 @@ impl Load {
         let throughput = f64::from(batch) / duty.as_secs_f64();
         let packed = PackedSession { session: index, batch, rate_per_second: throughput };
         let full = PackedNode { duty, sessions: vec![packed], occupancy: 1.0 };
-        // A rate that is no number is none.
+        // A rate that is not a number counts as zero.
         let wanted = session.rate_per_second.max(0.0);
         let whole = (wanted / throughput + ROUNDING).floor();
         let rate = wanted - whole * throughput;

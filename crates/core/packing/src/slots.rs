@@ -16,7 +16,7 @@ pub(crate) struct Slot {
     pub(crate) full: bool,
 }
 
-/// Nodes that are being packed; `None` where there is none, or none any more.
+/// Nodes that are being packed; `None` where there is no node, or no longer one.
 pub(crate) type Slots = Vec<Option<Slot>>;
 
 /// Gives each residue its best place, or a node of its own: largest occupancy first.

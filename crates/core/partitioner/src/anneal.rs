@@ -18,7 +18,7 @@ const SWAPS_OF_256: u64 = 208;
 /// temperature.
 const HOT: f64 = 0.3;
 const COLD: f64 = 1e-4;
-/// That deviation at the start with a plan in force: most of it is good and should stay.
+/// The same deviation if a plan is in force: most of it is good and should stay.
 const WARM: f64 = 0.1;
 
 /// The weight of a limit violation by 100 %, in initial temperatures.
@@ -86,7 +86,7 @@ impl Best {
         Self { excess: settled(state.total_excess()), objective: state.balance().objective, part_of }
     }
 
-    /// This division, summed anew, since incremental sums accumulate rounding errors.
+    /// This division, summed from scratch, since incremental sums accumulate rounding errors.
     pub(crate) fn afresh(&self, start: &State<'_>) -> Self {
         Self::of(&start.with(&self.part_of))
     }

@@ -27,7 +27,7 @@ pub struct Unit {
     pub gpus: Vec<UnitGpu>,
 }
 
-/// One of the GPUs that change parts together.
+/// A GPU of a group that changes parts together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitGpu {
     /// Its name, used in plans.

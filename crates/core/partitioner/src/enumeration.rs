@@ -114,7 +114,7 @@ mod tests {
         problem
     }
 
-    /// Every division in turn, each summed anew.
+    /// Every division in turn, each summed from scratch.
     fn least(start: &State<'_>) -> (f64, f64) {
         let divisions = (0..PARTS.pow(MODELS)).map(|number| {
             let part_of: Vec<u32> = (0..MODELS).map(|model| number / PARTS.pow(model) % PARTS).collect();

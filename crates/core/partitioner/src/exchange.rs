@@ -71,13 +71,13 @@ pub(crate) fn exchange(state: &mut State<'_>, moves: u64, dice: &mut Dice, stop:
         let first = dice.below(parts);
         let mut pairs = (0..parts).flat_map(|at| worst.map(|from| (from, (first + at) % parts)));
         let left = state.cost_max * (1.0 + SLACK) - state.cost;
-        let asked = ExchangeGoal { below: furthest.objective * (1.0 - GAIN_LEAST), cost_max: left };
-        let gained = pairs.any(|pair| search.attempt(state, pair, &furthest, asked, dice));
+        let goal = ExchangeGoal { below: furthest.objective * (1.0 - GAIN_LEAST), cost_max: left };
+        let gained = pairs.any(|pair| search.attempt(state, pair, &furthest, goal, dice));
         if !gained && state.cost_max.is_finite() && state.cost > 0.0 {
             for pair in (0..parts).flat_map(|from| (0..from).map(move |to| (from, to))) {
-                let asked =
+                let goal =
                     ExchangeGoal { below: furthest.objective * (1.0 + SLACK), cost_max: -SLACK * state.cost_max };
-                if search.attempt(state, pair, &furthest, asked, dice) {
+                if search.attempt(state, pair, &furthest, goal, dice) {
                     furthest = Extremes::of(state);
                 }
             }
@@ -105,15 +105,15 @@ impl Search<'_> {
         state: &mut State<'_>,
         parts: (usize, usize),
         furthest: &Extremes,
-        asked: ExchangeGoal,
+        goal: ExchangeGoal,
         dice: &mut Dice,
     ) -> bool {
         if parts.0 == parts.1 || self.is_over() {
             return false;
         }
-        self.lists.fill(state, parts, asked.cost_max, dice);
+        self.lists.fill(state, parts, goal.cost_max, dice);
         let mut lookups = self.lists.any.len() as u64 + 1;
-        let found = Pair { state, parts, furthest, asked }.best(&self.lists, &mut lookups);
+        let found = Pair { state, parts, furthest, goal }.best(&self.lists, &mut lookups);
         self.left = self.left.saturating_sub(lookups);
         let Some((any, few)) = found else { return false };
         self.lists.choose(any, few);
@@ -205,7 +205,7 @@ struct Pair<'a> {
     state: &'a State<'a>,
     parts: (usize, usize),
     furthest: &'a Extremes,
-    asked: ExchangeGoal,
+    goal: ExchangeGoal,
 }
 
 impl Pair<'_> {
@@ -217,7 +217,7 @@ impl Pair<'_> {
         let price = if bounded { COST_WEIGHT * self.furthest.objective / cost_max } else { 0.0 };
         let least_cost = lists.any.iter().map(|shift| shift.cost).fold(0.0, f64::min);
         // The part of the allowed equation 4 that the other parts leave.
-        let rate_max = self.asked.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
+        let rate_max = self.goal.below - weight * self.furthest.memory.beside(self.parts.0, self.parts.1);
         let (mut best, mut found) = (f64::INFINITY, None);
         for few in &lists.few {
             *lookups += 1;
@@ -227,12 +227,12 @@ impl Pair<'_> {
             for any in lists.any[from..].iter().take_while(|any| any.rate + few.rate <= high) {
                 *lookups += 1;
                 let both = any.and(*few);
-                if both.cost > self.asked.cost_max {
+                if both.cost > self.goal.cost_max {
                     continue;
                 }
                 let off = self.off_after(both);
                 let score = off.0 + weight * off.1 + price * both.cost;
-                if score < best && self.furthest.objective_with(self.parts, off, weight) <= self.asked.below {
+                if score < best && self.furthest.objective_with(self.parts, off, weight) <= self.goal.below {
                     best = score;
                     found = Some((any.which, few.which));
                 }
@@ -274,7 +274,7 @@ mod tests {
     use crate::instance::{Instance, NOWHERE};
     use crate::problem::Problem;
 
-    /// Models of these rates and static memories, in so many parts.
+    /// Models of these rates and static memories, in this many parts.
     fn problem(parts: usize, sizes: &[(u32, u32)]) -> Problem {
         let mut text = format!(
             "[[gpu]]\nkind = \"a100\"\nmemory_mb = 40960\ncount = {parts}\n[[part]]\nname = \"s\"\ncount = {parts}\n"
@@ -337,11 +337,11 @@ mod tests {
         let of = Instance::new(&problem);
         let state = State::new(&of, vec![NOWHERE; 2], 4.0).with(&[0, 1]);
         let furthest = Extremes::of(&state);
-        let asked = ExchangeGoal { below: furthest.objective, cost_max: 4.0 };
+        let goal = ExchangeGoal { below: furthest.objective, cost_max: 4.0 };
         let one = |rate: f64, cost, which| Shift { rate: rate * of.rate[0] / 60.0, memory: 0.0, cost, which };
         let few = vec![one(10.0, 1.0, 1), one(5.0, -2.0, 2)];
         let lists = Lists { any: vec![Shift::default()], few, ..Lists::default() };
-        let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, asked };
+        let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, goal };
         assert_eq!(pair.best(&lists, &mut 0), Some((0, 2)));
     }
 
@@ -357,15 +357,15 @@ mod tests {
             let (home, now) = (draw(&mut dice), draw(&mut dice));
             let state = State::new(&of, home, 40.0).with(&now);
             let furthest = Extremes::of(&state);
-            let asked = ExchangeGoal { below: furthest.objective, cost_max: state.cost_max - state.cost };
+            let goal = ExchangeGoal { below: furthest.objective, cost_max: state.cost_max - state.cost };
             let mut lists = Lists::default();
-            lists.fill(&state, (0, 1), asked.cost_max, &mut dice);
-            let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, asked };
+            lists.fill(&state, (0, 1), goal.cost_max, &mut dice);
+            let pair = Pair { state: &state, parts: (0, 1), furthest: &furthest, goal };
             let (weight, price) = (of.memory_weight, COST_WEIGHT * furthest.objective / state.cost_max);
             let score = |any: &Shift, few: &Shift| {
                 let both = any.and(*few);
                 let off = pair.off_after(both);
-                let sound = both.cost <= asked.cost_max && furthest.objective_with((0, 1), off, weight) <= asked.below;
+                let sound = both.cost <= goal.cost_max && furthest.objective_with((0, 1), off, weight) <= goal.below;
                 if sound { off.0 + weight * off.1 + price * both.cost } else { f64::INFINITY }
             };
             let all = lists.any.iter().flat_map(|any| lists.few.iter().map(move |few| (any, few)));

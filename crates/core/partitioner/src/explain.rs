@@ -30,7 +30,7 @@ pub(crate) fn no_part(problem: &Problem, model: usize) -> Reason {
     for (part, place) in problem.parts.iter().enumerate() {
         let Some(barred) = barred(problem, model, part) else { continue };
         let words = words(problem, model, part, &barred);
-        match because.iter_mut().find(|(said, _)| *said == words) {
+        match because.iter_mut().find(|(known, _)| *known == words) {
             Some((_, parts)) => parts.push(place.name.clone()),
             None => because.push((words, vec![place.name.clone()])),
         }

@@ -21,7 +21,8 @@ pub(crate) fn place(state: &mut State<'_>) {
         let mut best: Option<(f64, f64, usize)> = None;
         for part in (0..of.parts).filter(|&part| of.allows(model, part)) {
             let excess = state.excess_with(part, None, Some(model)) - state.excess[part];
-            // Half of the growth of the sum of squares, so that the model's own size counts as much as what is there.
+            // Half of the growth of the sum of squares, so that the model's own size counts as much as the present
+            // content.
             let (full, held) = state.filled(part);
             let (more, wider) = (of.rate[model], of.memory[model]);
             let grows = part_of(rate, more) * (full + 0.5 * more * of.rate_scale[part])

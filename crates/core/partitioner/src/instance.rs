@@ -167,7 +167,7 @@ pub(crate) fn own_gpus(problem: &Problem) -> Vec<Vec<u32>> {
 /// The load of these GPUs by kind at this need by kind. With several kinds, each takes the share of requests that makes
 /// all equally busy.
 pub(crate) fn load_of(counts: impl Iterator<Item = u32>, need: impl Fn(usize) -> f64) -> f64 {
-    let (mut served, mut asked) = (0.0, false);
+    let (mut served, mut is_needed) = (0.0, false);
     for (kind, count) in counts.enumerate() {
         if count > 0 {
             let need = need(kind);
@@ -176,11 +176,11 @@ pub(crate) fn load_of(counts: impl Iterator<Item = u32>, need: impl Fn(usize) ->
             }
             served += f64::from(count) / need;
         }
-        asked |= need(kind) > 0.0;
+        is_needed |= need(kind) > 0.0;
     }
     if served > 0.0 {
         1.0 / served
-    } else if asked {
+    } else if is_needed {
         f64::INFINITY
     } else {
         0.0

@@ -39,7 +39,7 @@ pub enum ProblemError {
         file: String,
         /// Dotted path of the key.
         key: String,
-        /// What was expected.
+        /// The value or range that was expected.
         expected: String,
         /// What was found.
         got: String,

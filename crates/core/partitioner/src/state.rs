@@ -294,7 +294,7 @@ impl<'a> State<'a> {
     }
 }
 
-/// The balance of a complete division, summed anew.
+/// The balance of a complete division, summed from scratch.
 pub(crate) fn balance_of(of: &Instance, part_of: &[u32]) -> Balance {
     let (mut rate, mut memory) = (vec![0.0; of.parts], vec![0.0; of.parts]);
     for (model, &part) in part_of.iter().enumerate() {

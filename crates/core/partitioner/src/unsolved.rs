@@ -9,7 +9,7 @@ pub enum Unsolved {
     #[error("{0}")]
     Bad(String),
     /// No plan keeps all limits, or none was found.
-    #[error("{}", said(.0))]
+    #[error("{}", list_reasons(.0))]
     Infeasible(Vec<Reason>),
 }
 
@@ -35,7 +35,7 @@ pub enum Reason {
         max: f64,
         /// The number of models.
         models: usize,
-        /// Those with the largest need, largest first, with their needs.
+        /// The models with the largest need, largest first, with their needs.
         largest: Vec<(String, f64)>,
     },
     /// The plan in force violates a limit, and a repair costs more than C_max leaves.
@@ -57,7 +57,7 @@ pub enum Reason {
         needed: f64,
         /// Its capacity.
         max: f64,
-        /// Those with the largest need, largest first.
+        /// The models with the largest need, largest first.
         largest: Vec<(String, f64)>,
     },
 }
@@ -104,7 +104,7 @@ pub(crate) fn list(names: &[String]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-fn said(reasons: &[Reason]) -> String {
+fn list_reasons(reasons: &[Reason]) -> String {
     let each: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     format!("no plan keeps all limits: {}", each.join("; "))
 }

@@ -104,8 +104,8 @@ fn moves_beyond_the_limit_break_equation_11() {
 #[test]
 fn gpus_that_are_missing_doubled_strange_or_away_from_their_owner_are_found() {
     let gpu = |violations: &[Violation], words: &str| {
-        let said = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
-        assert!(violations.iter().any(said), "{words}: {violations:?}");
+        let is_named = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
+        assert!(violations.iter().any(is_named), "{words}: {violations:?}");
     };
     gpu(&found(|_, plan| drop(plan.parts[0].gpus[0].names.pop())), "it is in no part");
     gpu(
@@ -139,8 +139,8 @@ fn needs_and_loads_that_are_stated_wrong_break_equation_3() {
 #[test]
 fn models_where_they_may_not_be_are_found() {
     let why = |violations: &[Violation], words: &str| {
-        let said = |v: &Violation| matches!(v, Violation::NotAllowed { why, .. } if why.contains(words));
-        assert!(violations.iter().any(said), "{words}: {violations:?}");
+        let is_named = |v: &Violation| matches!(v, Violation::NotAllowed { why, .. } if why.contains(words));
+        assert!(violations.iter().any(is_named), "{words}: {violations:?}");
     };
     why(
         &found(|problem, plan| {

@@ -1,4 +1,4 @@
-//! Every way in which there is no plan is said: which limit, by how much, which models.
+//! Every reason why there is no plan is reported: which limit, by how much, which models.
 
 use symphony_partitioner::{Gpu, GpuKind, PartKind, Pin, Problem, Unsolved, solve, verify};
 use symphony_types::Nanos;
@@ -11,9 +11,9 @@ fn two() -> Problem {
 
 #[track_caller]
 fn refused(problem: &Problem, words: &[&str]) {
-    let said = solve(problem, None, &small()).unwrap_err().to_string();
+    let message = solve(problem, None, &small()).unwrap_err().to_string();
     for words in words {
-        assert!(said.contains(words), "expected `{words}` in: {said}");
+        assert!(message.contains(words), "expected `{words}` in: {message}");
     }
 }
 
@@ -117,8 +117,11 @@ fn a_limit_of_disruption_that_is_too_small_says_what_would_do() {
         model.move_cost = 2.0;
     }
     next.disruption_max = Some(1.0);
-    let said = solve(&next, Some(&plan), &small()).unwrap_err().to_string();
-    assert!(said.contains("moves for a cost of 1 do not mend it") && said.contains("larger by 3.000"), "{said}");
+    let message = solve(&next, Some(&plan), &small()).unwrap_err().to_string();
+    assert!(
+        message.contains("moves for a cost of 1 do not mend it") && message.contains("larger by 3.000"),
+        "{message}"
+    );
     next.disruption_max = Some(4.0);
     let mended = solve(&next, Some(&plan), &small()).unwrap();
     assert_eq!(verify(&next, Some(&plan), &mended), []);
@@ -128,8 +131,8 @@ fn a_limit_of_disruption_that_is_too_small_says_what_would_do() {
     let name = plan.parts[0].models[0].clone();
     next.models.iter_mut().filter(|model| model.name == name).for_each(|model| model.pin = Some(Pin::Part(1)));
     next.disruption_max = Some(0.5);
-    let said = solve(&next, Some(&plan), &small()).unwrap_err().to_string();
-    assert!(said.contains(&format!("cannot stay where they are: {name} (cost 1)")), "{said}");
+    let message = solve(&next, Some(&plan), &small()).unwrap_err().to_string();
+    assert!(message.contains(&format!("cannot stay where they are: {name} (cost 1)")), "{message}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use symphony_types::Nanos;
 
 use crate::problems::{MB, alike, model, need, small};
 
-/// A unit of so many GPUs of a kind.
+/// A unit of this many GPUs of a kind.
 fn unit(name: &str, part: usize, kind: usize, gpus: usize) -> Unit {
     let gpu = |at: usize| UnitGpu { name: format!("{name}-{at}"), kind, memory_bytes: 8_000 * MB };
     Unit { part, works: true, gpus: (0..gpus).map(gpu).collect() }
@@ -233,8 +233,8 @@ fn what_is_wrong_with_units_is_found() {
     let good = arrange(&base, &units, &plan, &small()).unwrap();
     let found = |arranged: &Arranged, units: &[Unit], words: &str| {
         let violations = arranged.verify(units, &plan);
-        let said = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
-        assert!(violations.iter().any(said), "{words}: {violations:?}");
+        let is_named = |v: &Violation| matches!(v, Violation::Gpu { why, .. } if why.contains(words));
+        assert!(violations.iter().any(is_named), "{words}: {violations:?}");
     };
     let mut bad = good.clone();
     bad.places[2] = 0;

@@ -52,7 +52,7 @@ impl Comparison {
 pub struct Condition {
     /// The output whose rows are compared.
     pub output: String,
-    /// How.
+    /// The relation to the threshold.
     pub comparison: Comparison,
     /// With what; finite.
     pub threshold: f64,

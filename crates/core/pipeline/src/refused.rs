@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Refused {
     /// Dotted path of the key, as in the file: `edge.2.gamma`.
     pub key: String,
-    /// What was expected.
+    /// The value or range that was expected.
     pub expected: String,
     /// What was found.
     pub got: String,

@@ -95,10 +95,10 @@ proptest! {
         let deadline = Time::ZERO + Nanos::from_millis(200);
         let mut run = PipelineRun::begin(plan(&pipeline), Time::ZERO, deadline, &mut actions);
         follow(&mut open, &actions);
-        let mut asked = vec![0_u64; pipeline.stages().len()];
+        let mut counts = vec![0_u64; pipeline.stages().len()];
         while let Some(ask) = open.pop() {
             let stage = run.stage(ask).unwrap();
-            asked[stage] += 1;
+            counts[stage] += 1;
             prop_assert_eq!(run.inputs(ask).len(), usize::from(stage != pipeline.order()[0]));
             // Two rows along every edge.
             actions.clear();
@@ -106,13 +106,13 @@ proptest! {
             prop_assert!(is_news);
             follow(&mut open, &actions);
         }
-        let mut expected = vec![1_u64; asked.len()];
+        let mut expected = vec![1_u64; counts.len()];
         for &stage in pipeline.order() {
             if let Some(edge) = pipeline.edges().iter().find(|edge| edge.to == stage) {
                 expected[stage] = 2 * expected[edge.from];
             }
         }
-        prop_assert_eq!(asked, expected);
+        prop_assert_eq!(counts, expected);
         prop_assert!(run.has_ended());
     }
 }

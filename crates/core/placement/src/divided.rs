@@ -113,7 +113,7 @@ fn need(session: &Session<'_>) -> Option<GpuNeed> {
     gpu_need(session.profile, rate, session.slo)
 }
 
-/// What one of so many GPUs does for these sessions.
+/// What one of this many GPUs does for these sessions.
 fn share(demand: &Demand<'_>, sessions: &[usize], gpus: usize) -> PackedNode {
     let mut node = PackedNode { duty: Nanos::ZERO, sessions: Vec::new(), occupancy: 0.0 };
     for &index in sessions {

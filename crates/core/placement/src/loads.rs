@@ -7,7 +7,7 @@ use crate::placed::Placed;
 pub struct Loads {
     /// Pairs of a GPU and a model that it runs.
     pub needed: usize,
-    /// Those of which the GPU had the model loaded.
+    /// Requests whose model the GPU had loaded.
     pub hits: usize,
 }
 

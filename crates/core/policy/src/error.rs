@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Refused {
     /// The key below the policy, with its dot: `.drop.window`; empty for the policy itself.
     pub below: Cow<'static, str>,
-    /// What was expected.
+    /// The value or range that was expected.
     pub expected: Cow<'static, str>,
     /// What was found.
     pub got: String,

@@ -63,6 +63,6 @@ pub(crate) fn chosen_word<T: Copy>(
 }
 
 /// The name alone, or a table with the differing options.
-pub(crate) fn write(f: &mut fmt::Formatter<'_>, name: &str, said: &[String]) -> fmt::Result {
-    if said.is_empty() { f.write_str(name) } else { write!(f, "{{ name = \"{name}\", {} }}", said.join(", ")) }
+pub(crate) fn write(f: &mut fmt::Formatter<'_>, name: &str, options: &[String]) -> fmt::Result {
+    if options.is_empty() { f.write_str(name) } else { write!(f, "{{ name = \"{name}\", {} }}", options.join(", ")) }
 }

@@ -163,7 +163,7 @@ impl ModelPolicy {
     }
 
     /// Trigger, drop rule and shedding as text, if they are not the name's.
-    pub(crate) fn said(&self) -> [Option<String>; 3] {
+    pub(crate) fn option_texts(&self) -> [Option<String>; 3] {
         let named = Self::of(self.name);
         let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
         let trigger = (self.trigger != named.trigger).then(|| match self.trigger {
@@ -219,8 +219,8 @@ impl TryFrom<PolicyText> for ModelPolicy {
 /// The canonical text: the name alone if all choices are its defaults, otherwise a table.
 impl fmt::Display for ModelPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said: Vec<_> = self.said().into_iter().flatten().collect();
-        write(f, self.name.label(), &said)
+        let option_texts: Vec<_> = self.option_texts().into_iter().flatten().collect();
+        write(f, self.name.label(), &option_texts)
     }
 }
 

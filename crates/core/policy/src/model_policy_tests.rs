@@ -53,7 +53,7 @@ fn refused_values_are_answered_with_the_key_and_the_limit() {
     let share = TriggerChoice::TimeoutShare(SloShare::unchecked(1_500_000));
     let window = DropRule::Window(TargetShare::unchecked(0));
     let [symphony, timeout] = [ModelPolicyName::Symphony, ModelPolicyName::Timeout].map(ModelPolicy::of);
-    for (policy, said) in [
+    for (policy, message) in [
         (
             ModelPolicy { trigger: wait, ..symphony },
             "key `trigger.timeout_ms`: expected milliseconds, 0 to 1e9, got 1000000001000000 ns",
@@ -67,7 +67,7 @@ fn refused_values_are_answered_with_the_key_and_the_limit() {
             "key `drop.window`: expected a share of the target batch, 0.01 to 1, got 0 %",
         ),
     ] {
-        assert_eq!(policy.check().unwrap_err().to_string(), said);
+        assert_eq!(policy.check().unwrap_err().to_string(), message);
     }
     for name in [ModelPolicyName::Symphony, ModelPolicyName::Eager] {
         let other = ModelPolicy { trigger: share, ..ModelPolicy::of(name) }.check().unwrap_err().to_string();

@@ -110,8 +110,8 @@ impl PolicyOptions {
 /// The canonical text: the name alone without options, otherwise a table in the order of keys.
 impl fmt::Display for RegisteredPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said: Vec<_> = self.options.0.iter().map(|(key, value)| format!("{key} = {value}")).collect();
-        crate::keys::write(f, &self.name, &said)
+        let options: Vec<_> = self.options.0.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        crate::keys::write(f, &self.name, &options)
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
             given.flag("a").unwrap_err(),
             given.only(&["b", "c"]).unwrap_err(),
         ];
-        assert!(refused.iter().all(|said| said.contains("key `a`: expected")), "{refused:?}");
+        assert!(refused.iter().all(|message| message.contains("key `a`: expected")), "{refused:?}");
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum PolicySpec {
         /// `preempt_factor`: how many times larger a batch must be to preempt a running one.
         preempt_factor: f64,
     },
-    /// One of those that never merge requests into batches.
+    /// A policy that never merges requests into batches.
     Unmerged(UnmergedPolicy),
     /// A policy that the program adds.
     Registered(RegisteredPolicy),
@@ -226,10 +226,10 @@ impl FromStr for PolicySpec {
 /// The canonical text: the name alone if all options are its defaults, otherwise a table.
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut said = Vec::new();
+        let mut options = Vec::new();
         let mut option = |key: &str, value: f64, default: f64| {
             if value != default {
-                said.push(format!("{key} = {value}"));
+                options.push(format!("{key} = {value}"));
             }
         };
         let name = match self {
@@ -250,6 +250,6 @@ impl fmt::Display for PolicySpec {
                 "shepherd"
             }
         };
-        write(f, name, &said)
+        write(f, name, &options)
     }
 }

@@ -113,14 +113,14 @@ impl SimulatedPolicy {
 /// The canonical text: the name alone if all choices are its defaults, otherwise a table.
 impl fmt::Display for SimulatedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [trigger, drop, shed] = self.model.said();
+        let [trigger, drop, shed] = self.model.option_texts();
         let ResearchChoices { trigger: instead, ready_order, gpu_choice } = self.research;
         let quoted = |key: &str, word: Option<&str>| format!("{key} = \"{}\"", word.unwrap_or_default());
         let trigger = instead.map(|instead| quoted("trigger", word_of(&ResearchTrigger::WORDS, &instead))).or(trigger);
         let ready_order = (ready_order != ReadyOrder::default())
             .then(|| quoted("ready_order", word_of(&ReadyOrder::WORDS, &ready_order)));
         let gpu_choice = (gpu_choice != GpuChoice::default()).then(|| quoted("gpu_choice", Some(gpu_choice.label())));
-        let said: Vec<_> = [trigger, drop, ready_order, gpu_choice, shed].into_iter().flatten().collect();
-        write(f, self.model.name.label(), &said)
+        let options: Vec<_> = [trigger, drop, ready_order, gpu_choice, shed].into_iter().flatten().collect();
+        write(f, self.model.name.label(), &options)
     }
 }

@@ -87,7 +87,7 @@ impl SloShare {
         f64::from(self.0) / f64::from(Self::WHOLE)
     }
 
-    /// That share of an SLO.
+    /// This share of an SLO.
     #[must_use]
     pub fn of(self, slo: Nanos) -> Nanos {
         Nanos::from_secs_f64(slo.as_secs_f64() * self.share())

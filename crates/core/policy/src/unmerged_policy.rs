@@ -71,11 +71,11 @@ impl UnmergedPolicy {
 /// The canonical text: the name alone if all options are its defaults, otherwise a table.
 impl fmt::Display for UnmergedPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let said = match self {
+        let options = match self {
             Self::Kairos { learn: true } => vec!["learn = true".to_owned()],
             Self::Drs { threshold: Some(items) } => vec![format!("threshold = {items}")],
             _ => Vec::new(),
         };
-        write(f, self.label(), &said)
+        write(f, self.label(), &options)
     }
 }

@@ -40,7 +40,7 @@ pub struct TenantShare {
 #[derive(Clone, Copy, Debug, Default)]
 struct Part {
     offered: f64,
-    /// What may be given there: what it was told, or what it held before, if that is more. The answer may be lost.
+    /// What may be given there: its last answer, or what it held before, if that is more. The answer may be lost.
     reserved: f64,
 }
 
@@ -74,7 +74,7 @@ impl Parts {
     }
 }
 
-/// After so many reports a frontend is given its share although others have not reported: they may never do.
+/// After this many reports a frontend is given its share although others have not reported: they may never do.
 const PATIENCE: u32 = 5;
 
 /// The last demands of the frontends of a cluster, and what each was given.
@@ -139,7 +139,7 @@ impl QuotaBook {
         shares
     }
 
-    /// What a frontend said of the tenants that `leave`.
+    /// Forgets a frontend's reports on the tenants that `leave`.
     fn forget(&mut self, frontend: FrontendId, leave: impl Fn(&str) -> bool) {
         self.tenants.retain(|tenant, quotas| {
             if !leave(tenant) {
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(share(&mut book, 2, 2, 500.0, 0.0), 90.0);
         book.report(FrontendId::new(2), &all(2), &BTreeMap::new());
         assert!(book.tenants.is_empty());
-        // Who is not of the cluster is told, and leaves nothing behind.
+        // A frontend that is not of the cluster gets an answer, and leaves nothing behind.
         assert_eq!(share(&mut book, 9, 2, 500.0, 0.0), 90.0);
         assert!(book.tenants.is_empty() && !book.reports.contains_key(&FrontendId::new(9)));
     }
@@ -252,15 +252,15 @@ mod tests {
             for (at, held) in held.iter_mut().enumerate() {
                 *held = share(&mut book, at as u32 + 1, 4, 0.0, *held);
             }
-            for (from, offered, heard) in reports {
+            for (from, offered, arrives) in reports {
                 let at = from as usize - 1;
                 let given = share(&mut book, from, 4, offered, held[at]);
-                if heard {
+                if arrives {
                     held[at] = given;
                 }
                 prop_assert!(held.iter().sum::<f64>() <= 90.0 + 1e-9, "{held:?}");
             }
-            // All demands are known, large shares shrink, that is heard of, small ones grow.
+            // All demands are known, large shares shrink, the frontends report that, small ones grow.
             for _ in 0..4 {
                 for (at, &offered) in steady.iter().enumerate() {
                     held[at] = share(&mut book, at as u32 + 1, 4, offered, held[at]);

@@ -17,7 +17,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// A full bucket. A rate that is no positive number is none.
+    /// A full bucket. A rate that is not a positive number counts as zero.
     #[must_use]
     pub fn full(now: Time, per_second: f64) -> Self {
         let per_second = sound(per_second);
@@ -130,7 +130,7 @@ mod tests {
                 let before = bucket;
                 match bucket.take(at(now), cost) {
                     Ok(()) => taken += cost,
-                    // Who waits as long as it was told gets in.
+                    // A caller that waits as long as it was told gets in.
                     Err(wait) => prop_assert!(before.clone().take(at(now) + wait, cost).is_ok()),
                 }
             }

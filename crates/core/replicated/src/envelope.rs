@@ -203,9 +203,9 @@ pub fn decode_to<T: Enveloped>(bytes: &[u8], newest: u16) -> Result<T, CodecErro
     if u16_at(6) != T::KIND {
         return Err(CodecError::Kind { what, got: u16_at(6) });
     }
-    let told = HEADER_BYTES + u32_at(12) as usize;
-    if told != bytes.len() || bytes.len() > T::BYTES_MAX {
-        return Err(CodecError::Length { what, bytes: bytes.len(), header: told, bytes_max: T::BYTES_MAX });
+    let declared = HEADER_BYTES + u32_at(12) as usize;
+    if declared != bytes.len() || bytes.len() > T::BYTES_MAX {
+        return Err(CodecError::Length { what, bytes: bytes.len(), header: declared, bytes_max: T::BYTES_MAX });
     }
     let computed = crc32c::crc32c(body);
     if u32_at(8) != computed {

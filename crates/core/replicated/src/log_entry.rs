@@ -12,7 +12,7 @@ use crate::envelope::{self, CodecError, Enveloped};
 /// What the time adds to a command's bytes, with its padding.
 const TIME_BYTES: usize = 16;
 
-/// Largest encoding of a command that fits an entry of so many bytes.
+/// Largest encoding of a command that fits an entry of this many bytes.
 #[must_use]
 pub const fn command_bytes_max(entry_bytes_max: usize) -> usize {
     entry_bytes_max - TIME_BYTES

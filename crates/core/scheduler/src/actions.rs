@@ -19,8 +19,8 @@ pub struct Request {
     pub items: u32,
     /// What it is worth relative to the model's other requests when some must be shed.
     pub weight: RequestValue,
-    /// Which variant of its family it calls: its place in it, or as the queue was told that it is named. A live one is
-    /// the model's id. Queues of models that share no trunk ignore it.
+    /// Which variant of its family it calls: its place in it, or the number that the queue was given for it. A live one
+    /// is the model's id. Queues of models that share no trunk ignore it.
     pub variant: u32,
 }
 
@@ -165,7 +165,7 @@ pub enum ModelAction {
     Drop {
         /// The dropped request, as it arrived.
         request: Request,
-        /// Why.
+        /// The reason, as clients and metrics see it.
         reason: DropReason,
         /// What caused the drop.
         cause: DropCause,

@@ -13,12 +13,11 @@
 //!
 //! # What stays and what may change
 //!
-//! Between releases with the same first two numbers, a policy that compiles goes on to compile and is told the same. A
-//! later release may add inputs (so ignore unknown ones with `_ => {}`), fields to inputs (so match with `..`), fields
-//! to [`ClusterFacts`](crate::ClusterFacts) and [`ClusterModel`], and methods with a default;
-//! policies need no change for these. It may rename or remove only with a note under "Policies" in CHANGELOG.md. The
-//! limits ([`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX), [`QUEUE_REQUESTS_MAX`](crate::QUEUE_REQUESTS_MAX)) never
-//! shrink.
+//! Between releases with the same first two numbers, a policy that compiles continues to compile and gets the same
+//! inputs. A later release may add inputs (so ignore unknown ones with `_ => {}`), fields to inputs (so match with
+//! `..`), fields to [`ClusterFacts`](crate::ClusterFacts) and [`ClusterModel`], and methods with a default; policies
+//! need no change for these. It may rename or remove only with a note under "Policies" in CHANGELOG.md. The limits
+//! ([`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX), [`QUEUE_REQUESTS_MAX`](crate::QUEUE_REQUESTS_MAX)) never shrink.
 
 use std::sync::Arc;
 
@@ -30,8 +29,8 @@ use crate::why::DropCause;
 
 /// Input of a [`ClusterPolicy`]. Models and GPUs are dense slots, from zero.
 ///
-/// Hosts keep this order: a model or GPU is announced before anything else is said of it, and after it has gone nothing
-/// more is said but the ends of plans that were sent before. A policy that ignores what it does not know is right.
+/// Hosts keep this order: a model or GPU is announced before any other input about it, and after it has gone the only
+/// inputs about it are the ends of plans that were sent before. A policy that ignores what it does not know is right.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClusterInput {
@@ -40,7 +39,7 @@ pub enum ClusterInput {
     Model {
         /// The model's slot.
         model: u32,
-        /// What is known of it.
+        /// Its profiles, SLO, rate and delays.
         known: Arc<ClusterModel>,
     },
     /// The model is served no longer. Its waiting requests leave the policy; the host ends them. Plans that were sent
@@ -148,7 +147,7 @@ pub enum ClusterAction {
         model: u32,
         /// The dropped request, as it arrived.
         request: Request,
-        /// Why.
+        /// The reason, as clients and metrics see it.
         reason: DropReason,
         /// What caused the drop; `None` from policies that do not explain themselves.
         cause: Option<DropCause>,
@@ -171,7 +170,7 @@ pub type ClusterActions = Orders<ClusterAction>;
 ///   and ends in time for each of its requests, less the reply delay.
 /// - S3: a request that the policy owns is planned or dropped once, with the values that it arrived with.
 /// - S4: a GPU is preempted only where that is possible.
-/// - S5: plans name GPUs and models that are there, hold what they say, and are at most
+/// - S5: plans name existing GPUs and models, hold what they say, and are at most
 ///   [`ClusterFacts::plans_max`](crate::ClusterFacts::plans_max) per GPU; a step has at most
 ///   [`CLUSTER_ORDERS_MAX`](crate::CLUSTER_ORDERS_MAX) orders.
 pub trait ClusterPolicy {

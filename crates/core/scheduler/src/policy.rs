@@ -100,43 +100,43 @@ impl Policy {
 
     /// The policy that the operator's choice gives a model with this SLO and value.
     #[must_use]
-    pub fn of(asked: &ModelPolicy, slo: Nanos, value: RequestValue) -> Self {
-        let wait = if let TriggerChoice::TimeoutShare(share) = asked.trigger { share.of(slo) } else { Nanos::ZERO };
-        Self::built(asked, wait, value)
+    pub fn of(policy: &ModelPolicy, slo: Nanos, value: RequestValue) -> Self {
+        let wait = if let TriggerChoice::TimeoutShare(share) = policy.trigger { share.of(slo) } else { Nanos::ZERO };
+        Self::built(policy, wait, value)
     }
 
     /// The policy for a model of a scenario, which also has choices for experiments.
     #[must_use]
-    pub fn simulated(asked: &SimulatedPolicy, slo: Nanos, value: RequestValue) -> Self {
-        let accepted = Self::of(&asked.model, slo, value);
-        let trigger = match asked.research.trigger {
+    pub fn simulated(policy: &SimulatedPolicy, slo: Nanos, value: RequestValue) -> Self {
+        let accepted = Self::of(&policy.model, slo, value);
+        let trigger = match policy.research.trigger {
             None => accepted.trigger,
             Some(ResearchTrigger::Latest) => Trigger::Latest,
             Some(ResearchTrigger::BetaLambda) => Trigger::BetaLambda,
         };
-        let (ready_order, gpu_choice) = (asked.research.ready_order, asked.research.gpu_choice);
+        let (ready_order, gpu_choice) = (policy.research.ready_order, policy.research.gpu_choice);
         Self { trigger, ready_order, gpu_choice, ..accepted }
     }
 
     /// `share_of_slo` is the wait of a trigger that is given as a share.
-    const fn built(asked: &ModelPolicy, share_of_slo: Nanos, value: RequestValue) -> Self {
-        let trigger = match asked.trigger {
+    const fn built(policy: &ModelPolicy, share_of_slo: Nanos, value: RequestValue) -> Self {
+        let trigger = match policy.trigger {
             TriggerChoice::Eager => Trigger::Eager,
             TriggerChoice::Frontrun => Trigger::Frontrun,
             TriggerChoice::Adaptive => Trigger::Adaptive,
             TriggerChoice::Timeout(wait) => Trigger::Timeout(wait),
             TriggerChoice::TimeoutShare(_) => Trigger::Timeout(share_of_slo),
         };
-        let limit = match asked.name {
+        let limit = match policy.name {
             ModelPolicyName::Clipper => BatchLimit::Aimd,
             _ => BatchLimit::None,
         };
-        let shed = match asked.shed {
+        let shed = match policy.shed {
             ShedChoice::None => Shed::None,
             ShedChoice::Proportional => Shed::Proportional(value),
         };
         let (ready_order, gpu_choice) = (ReadyOrder::Latest, GpuChoice::LowestId);
-        Self { trigger, drop: asked.drop, limit, shed, ready_order, gpu_choice }
+        Self { trigger, drop: policy.drop, limit, shed, ready_order, gpu_choice }
     }
 }
 

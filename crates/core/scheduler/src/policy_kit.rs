@@ -114,13 +114,13 @@ struct Story {
     random: Mixer,
     wake_at: Time,
     gpus: Vec<Option<VecDeque<Run>>>,
-    /// Which models are there.
+    /// Which models exist.
     served: Vec<bool>,
     out: ClusterActions,
     report: KitReport,
 }
 
-/// Drives the policy, which was built with these facts and told nothing yet, through the story of this seed.
+/// Drives the policy, which was built with these facts and has had no input yet, through the story of this seed.
 ///
 /// # Errors
 /// If the policy breaks a rule; the message names it and the time.

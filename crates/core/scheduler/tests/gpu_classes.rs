@@ -290,7 +290,7 @@ fn a_gpu_that_comes_back_as_another_kind_serves_the_other_class() {
     assert_eq!(ranker.0.free_at(GpuId::new(0)), ms(1));
     assert_eq!(ranker.offer(2, 0, FAST, candidate(2, 9)), []);
     assert_eq!(ranker.offer(2, 0, slow(), candidate(2, 9)), [(0, 0, 1)]);
-    // While it is out nobody makes another one of it.
+    // While it is out, no other candidate takes its place.
     assert_eq!(ranker.add(3, 0, FAST), []);
     let release = RankInput::Release { model: 0, gpu: GpuId::new(0), free_at: ms(4), report_due: false };
     assert_eq!(ranker.step(3, release), []);

@@ -47,7 +47,7 @@ struct Host {
 }
 
 impl Host {
-    /// GPUs are of so many classes in turn, each a third slower than the one before.
+    /// The GPUs are of this many classes in turn, each a third slower than the previous one.
     fn new(policy: Policy, requests_max: usize, classes: usize) -> Self {
         let profile = |class: GpuClass| {
             let slower = 1.0 + class.index() as f64 / 3.0;

@@ -132,10 +132,13 @@ fn every_fault_ends_the_run_and_is_named() {
     ];
     for (wrong, invariant, words) in invariants {
         let error = run(wrong).unwrap_err();
-        let said = error.to_string();
-        assert!(matches!(error, Error::Policy { .. }), "{said}");
-        assert!(said.contains(&format!("policy `one` broke {}", invariant.id())) && said.contains(words), "{said}");
-        assert!(said.contains("to repeat: symphony sim a.toml"), "{said}");
+        let message = error.to_string();
+        assert!(matches!(error, Error::Policy { .. }), "{message}");
+        assert!(
+            message.contains(&format!("policy `one` broke {}", invariant.id())) && message.contains(words),
+            "{message}"
+        );
+        assert!(message.contains("to repeat: symphony sim a.toml"), "{message}");
     }
     let panics = run(Wrong::Panics).unwrap_err().to_string();
     assert!(panics.contains("policy `one` panicked at input `arrive`: planted"), "{panics}");

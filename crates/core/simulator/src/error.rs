@@ -38,7 +38,7 @@ pub enum Error {
     /// The scenario's policy cannot be built.
     #[error("{error} (to repeat: {command})")]
     NoPolicy {
-        /// Why.
+        /// The reason that the registry gave.
         error: RegistryError,
         /// The command that repeats it.
         command: String,

@@ -18,7 +18,7 @@ pub(crate) enum Fault {
 
 /// A policy that the world can host. The default methods suffice for a policy without introspection.
 pub(crate) trait Hosted: ClusterPolicy {
-    /// Whether it must be told the end of each plan.
+    /// Whether it needs an input for the end of each plan.
     fn wants_reports(&self) -> bool {
         true
     }

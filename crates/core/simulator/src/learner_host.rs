@@ -48,7 +48,7 @@ impl LearnerHost {
         self.learner.add_gpu(gpu.get(), gpu, class);
     }
 
-    /// It is judged anew when it is back.
+    /// It is judged again when it is back.
     pub(crate) fn gpu_down(&mut self, gpu: GpuId) -> Vec<LearntChange> {
         let corrections = self.learner.remove_gpu(gpu.get());
         self.changes(corrections)

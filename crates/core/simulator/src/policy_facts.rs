@@ -79,7 +79,7 @@ impl PolicyFacts {
         Self { models, gpus, gpu_classes, delays, exact, consolidate, without, seed, learning }
     }
 
-    /// The models as a policy for a cluster is told of them, by slot.
+    /// The models as a policy for a cluster gets them, by slot.
     pub(crate) fn cluster_models(&self) -> impl Iterator<Item = Arc<ClusterModel>> {
         self.models.iter().map(|model| {
             let profiles = GpuClass::all().zip(model.profiles.iter().cloned()).collect::<ClassProfiles>();

@@ -130,36 +130,36 @@ struct Patient {
     sends: Impatient,
     kept: Vec<Request>,
     away: bool,
-    told: Vec<&'static str>,
+    events: Vec<&'static str>,
 }
 
 impl ClusterPolicy for Patient {
     fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
         match input {
             ClusterInput::Return { request, .. } => {
-                self.told.push("back");
+                self.events.push("back");
                 self.kept.push(request);
             }
             ClusterInput::Arrive { request, .. } if self.away => {
-                self.told.push("kept");
+                self.events.push("kept");
                 self.kept.push(request);
             }
             ClusterInput::Arrive { request, .. } => {
-                self.told.push("sent");
+                self.events.push("sent");
                 self.sends.send(now, request, out);
             }
             ClusterInput::GpuUp { free_at, .. } => {
                 (self.away, self.sends.free_at) = (false, free_at);
-                self.told.push("up");
+                self.events.push("up");
                 for request in std::mem::take(&mut self.kept) {
                     self.sends.send(now, request, out);
                 }
             }
             ClusterInput::GpuDown(_) => {
-                self.told.push("down");
+                self.events.push("down");
                 self.away = true;
             }
-            ClusterInput::Done { .. } => self.told.push("done"),
+            ClusterInput::Done { .. } => self.events.push("done"),
             _ => {}
         }
     }
@@ -177,8 +177,8 @@ fn what_a_failed_gpu_ran_comes_back_with_its_old_deadlines() {
     let mut world = World::new(&scenario, 1, scenario.rate_rps, Patient::default());
     world.run().unwrap();
     // The first request arrives, runs for 2 ms and comes back; all three run when the GPU is back.
-    let told = ["up", "sent", "down", "back", "kept", "kept", "up", "done", "done", "done"];
-    assert_eq!(world.policy().told, told);
+    let expected = ["up", "sent", "down", "back", "kept", "kept", "up", "done", "done", "done"];
+    assert_eq!(world.policy().events, expected);
     let result = world.into_result();
     assert_eq!((result.models[0].good, result.models[0].late), (3, 0));
     assert!((result.gpu_utilization - 0.032).abs() < 1e-9, "{}", result.gpu_utilization);

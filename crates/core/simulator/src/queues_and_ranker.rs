@@ -61,12 +61,12 @@ pub(crate) struct QueuesAndRanker<T> {
 }
 
 impl<T: Tap> QueuesAndRanker<T> {
-    pub(crate) fn new(facts: &PolicyFacts, asked: &SimulatedPolicy, tap: T) -> Self {
+    pub(crate) fn new(facts: &PolicyFacts, chosen: &SimulatedPolicy, tap: T) -> Self {
         let queue = |model: &crate::ModelFacts| {
             let mut queue = ModelQueue::new(ModelQueueConfig {
                 profiles: GpuClass::all().zip(model.profiles.iter().cloned()).collect(),
                 slo: model.slo,
-                policy: Policy::simulated(asked, model.slo, model.value),
+                policy: Policy::simulated(chosen, model.slo, model.value),
                 delays: facts.delays,
                 requests_max: QUEUE_REQUESTS_MAX,
             });

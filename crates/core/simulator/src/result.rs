@@ -136,7 +136,7 @@ pub struct ModelResult {
     pub dropped: u64,
     /// Of them, those that were shed.
     pub shed: u64,
-    /// Stage requests that a pipeline needed no more while they waited.
+    /// Stage requests that a pipeline no longer needed while they waited.
     #[serde(skip_serializing_if = "is_zero")]
     pub withdrawn: u64,
     /// Median of the time from arrival to answer in milliseconds, dropped requests as infinite. `None` where infinite

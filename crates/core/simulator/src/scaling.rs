@@ -40,7 +40,7 @@ struct Budgeted {
     models: Vec<ServedModel>,
     merging: Merging,
     /// Requests since the last step.
-    asked: Mix,
+    requests: Mix,
 }
 
 impl Budgeted {
@@ -70,15 +70,15 @@ impl Budgeted {
                 PolicySpec::Unmerged(_) => Merging::Alone,
                 _ => Merging::Together,
             },
-            asked: Mix::default(),
+            requests: Mix::default(),
         }
     }
 
     fn observe(&mut self, now: Time, autoscaler: &mut Autoscaler, window: &Window) -> Advice {
-        let asked = std::mem::take(&mut self.asked);
+        let requests = std::mem::take(&mut self.requests);
         let (budget, kinds, models) = (self.budget_per_hour, &self.kinds, &self.models);
         let pose = |mix: &Mix| measured_problem(budget, kinds.clone(), models.clone(), mix);
-        self.planner.observe(now, autoscaler, window, &asked, self.merging, pose)
+        self.planner.observe(now, autoscaler, window, &requests, self.merging, pose)
     }
 }
 
@@ -174,7 +174,7 @@ impl Scaling {
     pub(crate) fn arrived(&mut self, model: usize, items: u32) {
         self.models[model].offered += 1;
         if let Some(budgeted) = &mut self.budgeted {
-            budgeted.asked.count(model as u32, items, 1);
+            budgeted.requests.count(model as u32, items, 1);
         }
     }
 
@@ -249,11 +249,11 @@ impl Scaling {
         }
         self.busy_time = kinds.iter().map(|kind| kind.busy_time).fold(Nanos::ZERO, |sum, busy| sum + busy);
         if let Some(demand) = demand {
-            let asked = (demand - std::mem::replace(&mut self.demand, demand)).as_secs_f64();
+            let added = (demand - std::mem::replace(&mut self.demand, demand)).as_secs_f64();
             let there: f64 = kinds.iter().map(|kind| kind.gpu_time.as_secs_f64()).sum();
             for kind in &mut kinds {
                 kind.busy_time =
-                    Nanos::from_secs_f64(asked * kind.gpu_time.as_secs_f64() / there.max(f64::MIN_POSITIVE));
+                    Nanos::from_secs_f64(added * kind.gpu_time.as_secs_f64() / there.max(f64::MIN_POSITIVE));
             }
         }
         let sum = |count: fn(&ModelCounts) -> u32| self.models.iter().map(|model| u64::from(count(model))).sum();

@@ -160,7 +160,7 @@ impl Tally {
         model.judged.bad
     }
 
-    /// A pipeline needs this stage request no more.
+    /// A pipeline no longer needs this stage request.
     pub(crate) fn withdrawn(&mut self, model: usize, arrived: Time) {
         if self.counts(arrived) {
             self.models[model].withdrawn += 1;

@@ -67,7 +67,7 @@ pub(crate) struct World<'a, P, W = ()> {
     pipelines: Option<Box<Pipelines<'a>>>,
     /// When their budgets are split again.
     replan_at: Time,
-    /// Stage requests that were dropped, and of which their runs do not know yet.
+    /// Dropped stage requests whose runs do not know it yet.
     lost: VecDeque<(u64, DropReason)>,
     referee: Referee,
     pub(crate) tally: Tally,
@@ -292,7 +292,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
                     let Some(open) = self.referee.given_back(model, sequence) else { continue };
                     let id = self.id(sequence);
                     let Some(request) = self.returned(id, &open) else {
-                        // Its run needs it no more.
+                        // Its run no longer needs it.
                         self.referee.withdrawn(model, id);
                         self.tally.withdrawn(model as usize, open.arrived);
                         continue;
@@ -381,7 +381,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
             return Ok(());
         }
         if idle {
-            // An early end makes room, if the policy is told of it.
+            // An early end makes room, if the policy gets it as an input.
             self.referee.busy_until(run.plan.gpu, self.now);
         }
         self.step(ClusterInput::Done {

@@ -47,8 +47,8 @@ fn a_step_up_is_served_after_a_provisioning_and_a_step_down_is_given_back() {
     let before = at(59).serving;
     assert!((8.0..=11.0).contains(&before), "{before} GPUs before the step");
     assert!(bad_rate(&course[60..65]) > 0.1, "nobody can be ready before");
-    let asked: u32 = course[59..65].iter().map(|step| step.add).sum();
-    assert!(f64::from(asked) <= before, "{asked} asked for while {before} serve: something was counted twice");
+    let ordered: u32 = course[59..65].iter().map(|step| step.add).sum();
+    assert!(f64::from(ordered) <= before, "{ordered} asked for while {before} serve: something was counted twice");
     // The step is over after two provisionings: what is lost tells how much is missing, as far as twice what there is.
     assert!(bad_rate(&course[75..240]) < 0.005, "{}", bad_rate(&course[75..240]));
     assert!((15.0..=19.0).contains(&at(230).serving), "{} GPUs for twice the load", at(230).serving);
@@ -61,7 +61,7 @@ fn a_step_up_is_served_after_a_provisioning_and_a_step_down_is_given_back() {
     assert!(f64::from(least) <= after && most <= 20 && scaling.ups >= 1 && scaling.downs >= 1, "{least} to {most}");
     let mean = course[2..].iter().map(|step| step.serving).sum::<f64>() / (course.len() - 2) as f64;
     assert!((scaling.gpus_mean / mean - 1.0).abs() < 0.02, "{} and {mean}", scaling.gpus_mean);
-    // Busy over what was there, not over the fleet.
+    // Busy time over the present GPUs, not over the fleet.
     assert!(run.gpu_utilization > 0.7, "{}", run.gpu_utilization);
 }
 

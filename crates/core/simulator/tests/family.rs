@@ -1,4 +1,4 @@
-//! Models that share a trunk, served together and each by itself, with every invariant watched; and pipelines.
+//! Models that share a trunk, served together and separately, with every invariant watched; and pipelines.
 
 use symphony_simulator::{RunResult, simulate};
 use symphony_workload::Scenario;

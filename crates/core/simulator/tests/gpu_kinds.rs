@@ -131,12 +131,12 @@ fn three_kinds_with_delays_noise_and_failures_break_no_invariant() {
             let (good, of) = (failed.good_rps, whole.good_rps);
             assert!(good > floor * of, "{policy} at {rate_rps}: {good}, without failures {of}");
             if is_overload {
-                // Every GPU is busy whenever it is there; with `auto`, which gives up its part before it gathers
+                // Every GPU is busy whenever it is present; with `auto`, which gives up its part before it gathers
                 // batches again, a GPU that comes back waits a little (0.963, with 0.2 more good answers than when it
                 // did not).
                 assert!(good < of, "{policy}: {good}, without failures {of}");
                 let (there, busy) = (1.0 - 3.0 / 24.0, failed.gpu_utilization);
-                // `nexus` packs each class by itself, and what does not fill a duty cycle idles (0.929).
+                // `nexus` packs each class separately, and what does not fill a duty cycle idles (0.929).
                 let share = if policy == "nexus" { 0.92 } else { 0.97 };
                 assert!(whole.gpu_utilization > share, "{policy}: {}", whole.gpu_utilization);
                 assert!(busy > (share - 0.02) * there && busy < there, "{policy}: {busy} of {there}");

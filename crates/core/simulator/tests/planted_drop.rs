@@ -113,8 +113,11 @@ fn policies_that_say_nothing_of_single_decisions_are_told_by_their_rules_and_unk
         let ask = Ask::Requests(vec![0, 5, 1_000_000]);
         let explanations = explained(&scenario, ask);
         // A preempted batch is told of, and so is the next one of its requests.
-        let told = |id: &str| explanations.iter().any(|explanation| explanation.request.as_deref() == Some(id));
-        assert!(told("f0/1/0") && told("f0/1/5") && !told("f0/1/1000000"), "{policy}: {explanations:?}");
+        let is_explained = |id: &str| explanations.iter().any(|explanation| explanation.request.as_deref() == Some(id));
+        assert!(
+            is_explained("f0/1/0") && is_explained("f0/1/5") && !is_explained("f0/1/1000000"),
+            "{policy}: {explanations:?}"
+        );
         for explanation in &explanations {
             let words = explanation.to_string();
             let by_rule = ["gives", "goes", "drops"].iter().any(|does| words.contains(&format!("{policy} {does}")));

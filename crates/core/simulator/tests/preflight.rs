@@ -59,7 +59,7 @@ fn an_slo_that_no_gpu_can_meet_is_refused_with_what_it_takes() {
     let of_easy = ["model.1.alpha_ms=1", "model.1.beta_ms=5", "model.0.slo_ms=11"];
     refused(&[&of_easy[..], &["model.0.items={ uniform = [4, 6] }"]].concat(), &four);
     passes(&[&of_easy[..], &["model.0.items={ uniform = [1, 6] }"]].concat());
-    // Nobody asks for it.
+    // It gets no requests.
     passes(&["model.1.slo_ms=8", "model.1.weight=0"]);
 }
 

@@ -25,8 +25,8 @@ fn late(run: &RunResult) -> u64 {
 
 #[test]
 fn exact_executions_are_never_late_and_noisy_ones_are_but_the_lateness_is_learnt() {
-    // Who defers leaves no slack: half of all batches take longer than planned, and without learning half would be
-    // late.
+    // A policy that defers leaves no slack: half of all batches take longer than planned, and without learning half
+    // would be late.
     let run = |overrides: &[&str]| run(&[&["policy=symphony"], overrides].concat());
     let exact = run(&[]);
     assert_eq!(late(&exact), 0);

@@ -40,7 +40,7 @@ fn keys_are_those_of_the_contract() {
     assert_eq!(keys(&json), ["goodput_rps", "policy", "runs", "scenario", "sim_requests_per_second"]);
     assert_eq!((&json["scenario"], &json["policy"]), (&"format".into(), &"auto".into()));
     assert_eq!((&json["goodput_rps"], &json["sim_requests_per_second"]), (&Value::Null, &2000.0.into()));
-    // Who searched is told of lower rates, also that none fails.
+    // A search reports lower rates that fail, or that none does.
     let searched = Goodput { rate_rps: 300.0, fails_below_rps: Vec::new() };
     let searched = SimulationResult::new(&scenario, Vec::new(), Some(searched), 1_000, 0.5);
     let searched = serde_json::to_value(&searched).unwrap();

@@ -259,15 +259,16 @@ fn who_was_shed_is_told_why() {
     let scenario = resnets(ON, "rate_rps = 1, arrival = 'poisson'", &[&models, "duration_s=2"]);
     // From second 2.5 on; one in twenty is of the model that is worth little.
     let ask = Ask::Requests((30_000..31_000).collect());
-    let (_, told) = simulate_explained(&scenario, 1, 1.5 * RESNETS_PEAK_RPS, ask).unwrap();
-    let story = |told: &Explanation| told.dropped.as_ref().and_then(|story| story.shed);
-    let shed: Vec<_> = told.iter().filter(|told| told.model == "one" && story(told).is_some()).collect();
+    let (_, explanations) = simulate_explained(&scenario, 1, 1.5 * RESNETS_PEAK_RPS, ask).unwrap();
+    let story = |explanation: &Explanation| explanation.dropped.as_ref().and_then(|story| story.shed);
+    let shed: Vec<_> =
+        explanations.iter().filter(|explanation| explanation.model == "one" && story(explanation).is_some()).collect();
     assert!(shed.len() > 20, "{} of about fifty", shed.len());
-    for told in shed {
-        let cause = story(told).unwrap();
+    for explanation in shed {
+        let cause = story(explanation).unwrap();
         assert!((cause.share - (cause.pressure * 4.0).min(0.95)).abs() < 1e-9 && cause.value == 0.25, "{cause:?}");
-        assert_eq!(told.dropped.as_ref().unwrap().reason, "shed");
+        assert_eq!(explanation.dropped.as_ref().unwrap().reason, "shed");
         let words = format!("this one's are worth 0.25, so {:.1} %", cause.share * 100.0);
-        assert!(told.to_string().contains(&words), "{told}");
+        assert!(explanation.to_string().contains(&words), "{explanation}");
     }
 }

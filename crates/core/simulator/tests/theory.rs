@@ -104,7 +104,7 @@ fn most_at_once(trace: &str) -> u32 {
     let mut changes = Vec::new();
     for event in trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == "X") {
         let ns = |key: &str| (event[key].as_f64().unwrap() * 1e3).round() as u64;
-        // Who ends where another one begins does not run beside it.
+        // A batch that ends where another one begins does not run beside it.
         changes.extend([(ns("ts"), 1), (ns("ts") + ns("dur"), -1)]);
     }
     changes.sort_unstable();

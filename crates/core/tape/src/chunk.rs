@@ -175,12 +175,12 @@ impl Chunk {
     }
 
     /// A decision of a pool control.
-    pub fn pool_step(&mut self, object: u32, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
+    pub fn pool_step(&mut self, object: u32, now: Time, input: &PoolInput, signal: Option<PoolSignal>) {
         self.bytes.push(tag::POOL_STEP);
         object.put(&mut self.bytes);
         now.put(&mut self.bytes);
         input.put(&mut self.bytes);
-        self.with_length(|out| said.put(out));
+        self.with_length(|out| signal.put(out));
     }
 
     /// The tape ends here.

@@ -7,7 +7,7 @@ use crate::TAPE_VERSION;
 /// Why bytes are not a valid tape. Offsets count from the start of the tape.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum TapeError {
-    /// The first bytes are none that a tape begins with.
+    /// The first bytes are not those of a tape.
     #[error(
         "no tape: {bytes} bytes that do not begin with `SYMT`; expected a file that a scheduler wrote to scheduler.tape_dir"
     )]
@@ -117,7 +117,7 @@ pub enum TapeError {
         subcluster: SubclusterId,
         /// The token of that lead.
         token: Token,
-        /// That of this one.
+        /// The sub-cluster of this tape.
         got_subcluster: SubclusterId,
         /// The token of that lead.
         got_token: Token,

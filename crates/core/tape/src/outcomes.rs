@@ -14,7 +14,7 @@ const RUNNING_MAX: usize = 1 << 13;
 pub(crate) enum Which {
     /// The one with this GPU and start.
     At(GpuId, Time),
-    /// One that was planned to take so long. Of several with equal sizes it is the one whose end was just now.
+    /// The plan that was to take this long. Of several with equal sizes it is the one whose end was just now.
     Taking(Nanos),
 }
 
@@ -41,7 +41,7 @@ impl Outcomes {
         self.open.insert(id, (model, position));
     }
 
-    /// A plan, with the requests of its step, of which plans may still have so many. A tape is not trusted: if plans
+    /// A plan, with the requests of its step, of which plans may still have this many. A tape is not trusted: if plans
     /// shared requests, they would take far more memory than the tape has bytes.
     pub(crate) fn planned(&mut self, model: ModelId, plan: &Plan, planned: &[Request], left: &mut usize) {
         let first = plan.first as usize;

@@ -49,7 +49,7 @@ pub struct RecordedModel {
     pub name: String,
     /// Its SLO, with the last profiles and delays. What lateness was measured is not in them.
     pub known: ClusterModel,
-    /// Requests in the order of time. Those that came again after they had been taken in are not among them.
+    /// Requests in the order of time. A request that came again after it had been taken in is counted once.
     pub requests: Vec<RecordedRequest>,
     /// The batches that ran, in the order of their ends.
     pub batches: Vec<RecordedBatch>,

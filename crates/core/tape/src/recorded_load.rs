@@ -30,7 +30,7 @@ impl RecordedLoad {
     /// Adds the load of one more tape.
     ///
     /// # Errors
-    /// If the tape is damaged or invalid, or of another lead than those before; a tape that ends early is none of that.
+    /// If the tape is damaged or invalid, or of another lead than those before; a tape that ends early is not an error.
     pub fn add(&mut self, tape: &Tape<'_>) -> Result<(), TapeError> {
         let got = tape.header().origin;
         let origin = *self.origin.get_or_insert(got);
@@ -60,7 +60,7 @@ impl RecordedLoad {
     }
 
     /// When the first tape with requests ended before its lead did, since it was full or its disk too slow: of later
-    /// requests some are missing. `None` if all are there.
+    /// requests some are missing. `None` if all could be read.
     #[must_use]
     pub const fn complete_until(&self) -> Option<Time> {
         self.complete_until
@@ -161,7 +161,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What a model's queue was told, and what it ordered.
+    /// An input of a model's queue, and its actions.
     fn model_step(
         &mut self,
         offset: usize,
@@ -207,30 +207,30 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// What a policy for the whole sub-cluster was told, and what it ordered.
+    /// An input of a policy for the whole sub-cluster, and its actions.
     fn cluster_step(&mut self, offset: usize, now: Time, input: ClusterInput, actions: &[u8]) -> Result<(), TapeError> {
         let unknown = |slot| TapeError::UnknownObject { offset, object: slot, kind: "a model of a policy" };
         match input {
             ClusterInput::Model { model: slot, known } => {
-                let told = self.slots.get_mut(&slot).ok_or_else(|| unknown(slot))?;
+                let known_slot = self.slots.get_mut(&slot).ok_or_else(|| unknown(slot))?;
                 let mut known = ClusterModel::clone(&known);
-                known.delays.reply = *told.reply.get_or_insert(known.delays.reply);
-                let (model, name) = (told.model, told.name.clone());
+                known.delays.reply = *known_slot.reply.get_or_insert(known.delays.reply);
+                let (model, name) = (known_slot.model, known_slot.name.clone());
                 self.introduce(offset, model, name, known)?;
             }
             ClusterInput::Arrive { model: slot, request } => {
-                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let model = self.slots.get(&slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(slot))?;
                 let known = self.load.models.get_mut(&model).ok_or_else(|| unknown(slot))?;
                 self.outcomes.arrived(request.id, model, known.requests.len());
                 known.requests.push(recorded(now, &request));
             }
             ClusterInput::Return { model: slot, request } => {
-                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let model = self.slots.get(&slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(slot))?;
                 self.outcomes.returned(model, request.id);
             }
             ClusterInput::Cancel { request, .. } => self.outcomes.cancelled(&mut self.load.models, request.id),
             ClusterInput::Done { gpu, model: slot, start, start_late, latency } => {
-                let model = self.slots.get(&slot).map(|told| told.model).ok_or_else(|| unknown(slot))?;
+                let model = self.slots.get(&slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(slot))?;
                 let which = Which::At(gpu, start);
                 self.outcomes.ended(&mut self.load.models, now, (model, &which), (start_late, latency));
             }
@@ -243,7 +243,8 @@ impl Reading<'_> {
         for action in &orders.list {
             match action {
                 ClusterAction::Execute { model: slot, plan } => {
-                    let model = self.slots.get(slot).map(|told| told.model).ok_or_else(|| unknown(*slot))?;
+                    let model =
+                        self.slots.get(slot).map(|known_slot| known_slot.model).ok_or_else(|| unknown(*slot))?;
                     self.outcomes.planned(model, plan, &orders.planned, &mut left);
                 }
                 ClusterAction::Drop { request, .. } => self.outcomes.dropped(&mut self.load.models, request.id),
@@ -254,7 +255,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The model is served, or otherwise than before.
+    /// The model is served, or served differently than before.
     fn introduce(&mut self, offset: usize, model: ModelId, name: String, known: ClusterModel) -> Result<(), TapeError> {
         match self.load.models.entry(model) {
             Entry::Occupied(mut before) => {

@@ -282,9 +282,9 @@ impl Stage {
         let Some(Object::Pool(control)) = self.objects.get_mut(&object) else {
             return Err(TapeError::UnknownObject { offset, object, kind: "a pool control" });
         };
-        let said = control.step(now, input);
+        let signal = control.step(now, input);
         self.bytes.clear();
-        said.put(&mut self.bytes);
+        signal.put(&mut self.bytes);
         if self.bytes == expected {
             self.summary.pool_step(now);
             return Ok(None);
@@ -296,7 +296,7 @@ impl Stage {
             now,
             input: format!("{input:?}"),
             expected: shown::<Option<PoolSignal>>(expected),
-            got: format!("{said:?}"),
+            got: format!("{signal:?}"),
         }))
     }
 }

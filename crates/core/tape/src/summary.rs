@@ -43,7 +43,7 @@ pub struct Summary {
     pub arrivals: u64,
     /// Batches planned.
     pub batches: u64,
-    /// Items in them.
+    /// Items of all batches.
     pub batched_items: u64,
     /// Dropped requests.
     pub drops: BTreeMap<DropReason, u64>,

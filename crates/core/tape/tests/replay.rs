@@ -30,7 +30,7 @@ const RANKER: u32 = 0;
 const POOL: u32 = 1;
 const GPUS: u32 = 2;
 const CHUNK_BYTES: usize = 400;
-/// Names, and one with everything chosen otherwise.
+/// Names, and one with no default kept.
 const POLICIES: [Policy; 6] = [
     Policy::SYMPHONY,
     Policy::AUTO,
@@ -126,18 +126,18 @@ impl Scene {
         }
     }
 
-    /// What the queue saw is told, and it hears what comes of it.
+    /// Passes the queue's account on, and the signal that comes of it back.
     fn account(&mut self) {
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
         let input = PoolInput { account: self.queue.take_account(), gpus_idle, gpus, consolidate: true };
-        let (now, said) = (self.now, self.pressure.step(self.now, input));
-        self.chunk().pool_step(POOL, now, &input, said);
-        if let Some(word) = said {
+        let (now, signal) = (self.now, self.pressure.step(self.now, input));
+        self.chunk().pool_step(POOL, now, &input, signal);
+        if let Some(word) = signal {
             self.model(ModelInput::Pool(word));
         }
     }
 
-    /// One of the things that happen, `after_us` later.
+    /// One random event, `after_us` later.
     fn happen(&mut self, what: u8, after_us: u64) {
         self.now += Nanos::from_micros(after_us);
         match what % 8 {

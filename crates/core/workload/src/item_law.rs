@@ -36,7 +36,7 @@ pub enum ItemLaw {
 pub struct ItemLawError {
     /// The key below the law's: `mean` or `sigma`.
     pub key: &'static str,
-    /// What was expected.
+    /// The value or range that was expected.
     pub expected: String,
     /// What was found.
     pub got: f64,

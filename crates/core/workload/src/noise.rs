@@ -66,7 +66,7 @@ mod tests {
     fn factors_have_mean_one_and_logarithms_the_spread_that_was_asked_for() {
         for sigma in [0.0, 0.05, 0.3, 1.0] {
             let (mean, spread) = drawn(sigma, 7, 3);
-            // Four standard errors of a mean of so many.
+            // Four standard errors of the mean.
             let tolerance = 4.0 * (sigma * sigma).exp_m1().sqrt() / f64::from(200_000).sqrt();
             assert!((mean - 1.0).abs() <= tolerance, "sigma {sigma}: mean {mean}");
             assert!((spread - sigma).abs() <= 0.01 * sigma, "sigma {sigma}: spread {spread}");

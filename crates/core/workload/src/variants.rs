@@ -1,4 +1,4 @@
-//! Models that share a trunk, of one `[[model]]`: as one family, or each by itself.
+//! Models that share a trunk, of one `[[model]]`: as one family, or separately.
 
 use symphony_controllers::LearningSettings;
 use symphony_policy::PolicySpec;

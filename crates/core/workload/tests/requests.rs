@@ -118,8 +118,8 @@ fn an_autoscaler_that_cannot_work_is_refused() {
 #[test]
 fn a_trace_may_say_items_and_deadlines_row_by_row() {
     let played = requests(&["workload.arrival={ trace_csv = 't' }", "model.0.items=2"], 10);
-    let said: Vec<_> = played.iter().map(|request| (request.items, request.slo.as_millis_f64())).collect();
-    assert_eq!(said, [(3, 25.0), (2, 7.5), (2, 25.0)]);
+    let rows: Vec<_> = played.iter().map(|request| (request.items, request.slo.as_millis_f64())).collect();
+    assert_eq!(rows, [(3, 25.0), (2, 7.5), (2, 25.0)]);
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
     assert_eq!(policy("clockwork"), PolicySpec::Clockwork { commit: ms(5), early: ms(5) });
     assert_eq!(policy("nexus"), PolicySpec::Nexus { frontends: 1 });
     assert_eq!(policy("shepherd"), PolicySpec::Shepherd { preempt_factor: 3.0 });
-    let said = [
+    let examples = [
         "{ name = 'eager', ready_order = 'start' }",
         "{ name = 'auto', drop = { window = 0.5 } }",
         "{ name = 'auto', drop = 'window' }",
@@ -185,7 +185,7 @@ fn every_policy_has_its_name_its_defaults_and_keys_of_its_own() {
         "{ name = 'kairos', learn = true }",
         "{ name = 'drs', threshold = 400 }",
     ];
-    for text in said {
+    for text in examples {
         assert_eq!(policy(text).to_string(), text.replace('\'', "\""));
     }
 }

@@ -1,4 +1,4 @@
-//! Models that share a trunk: as a family, each by itself, and what is refused; and pipelines.
+//! Models that share a trunk: as a family, separately, and what is refused; and pipelines.
 
 use symphony_types::{Nanos, Time};
 use symphony_workload::{Scenario, request_streams};

@@ -25,7 +25,7 @@ pub struct Answer {
     pub late: bool,
 }
 
-/// Why an answer is none.
+/// Why an answer is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadAnswer {
     /// There is no output of that name.
@@ -129,8 +129,8 @@ mod tests {
         }
         let answer = Answer::try_from(message).unwrap();
         assert_eq!(answer.output("y").unwrap().values::<i16>().unwrap(), [1, 2]);
-        let said = (answer.batch, answer.execution, answer.request_id.as_deref(), answer.late);
-        assert_eq!(said, (Some(5), Some(Duration::from_micros(1500)), Some("f1/2/3"), true));
+        let metadata = (answer.batch, answer.execution, answer.request_id.as_deref(), answer.late);
+        assert_eq!(metadata, (Some(5), Some(Duration::from_micros(1500)), Some("f1/2/3"), true));
         let missing = answer.output("z").unwrap_err().to_string();
         assert_eq!(missing, "there is no output `z`; the answer has y");
     }

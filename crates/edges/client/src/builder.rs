@@ -114,8 +114,8 @@ impl ClientBuilder {
     /// The client. It connects in the background: see [`Client::connected`].
     ///
     /// # Errors
-    /// If there is no frontend, an address is none, a number is out of its range, a key would travel readable, or this
-    /// is no tokio runtime.
+    /// If there is no frontend, an address is invalid, a number is out of its range, a key would travel readable, or
+    /// this is no tokio runtime.
     pub fn build(self) -> Result<Client, BuildError> {
         self.check()?;
         if tokio::runtime::Handle::try_current().is_err() {
@@ -206,9 +206,9 @@ mod tests {
                 "metadata = authorization: expected a value of visible ASCII",
             ),
         ] {
-            let said = builder.build().unwrap_err().to_string();
-            assert!(said.contains(expected), "{said}");
-            assert!(!said.contains("secret"), "{said}");
+            let message = builder.build().unwrap_err().to_string();
+            assert!(message.contains(expected), "{message}");
+            assert!(!message.contains("secret"), "{message}");
         }
         assert!(!format!("{:?}", one().metadata("authorization", "secret")).contains("secret"));
     }
@@ -220,8 +220,8 @@ mod tests {
             assert!(at(near).key("secret").build().is_ok(), "{near}");
         }
         for far in ["10.0.0.1:9", "http://a.example:9", "127.0.0.1.a.example:9"] {
-            let said = at(far).key("secret").build().unwrap_err().to_string();
-            assert!(said.contains("expected https://host:port") && !said.contains("secret"), "{said}");
+            let message = at(far).key("secret").build().unwrap_err().to_string();
+            assert!(message.contains("expected https://host:port") && !message.contains("secret"), "{message}");
             assert!(at(far).build().is_ok(), "{far}: nothing is shown");
             assert!(at(far).key("secret").insecure_key().build().is_ok(), "{far}");
         }
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn outside_of_a_runtime_it_says_so() {
-        let said = ClientBuilder::default().frontend("127.0.0.1:9").build().unwrap_err().to_string();
-        assert_eq!(said, "runtime = none: expected a call inside a tokio runtime");
+        let message = ClientBuilder::default().frontend("127.0.0.1:9").build().unwrap_err().to_string();
+        assert_eq!(message, "runtime = none: expected a call inside a tokio runtime");
     }
 }

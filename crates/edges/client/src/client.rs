@@ -66,7 +66,7 @@ pub struct ModelMetadata {
 pub struct TensorMetadata {
     /// Name of the input or output in the model's signature.
     pub name: String,
-    /// Type of its elements, of which `shape` says how many.
+    /// Type of its elements; `shape` says how many there are.
     pub element: ElementType,
     /// Its shape; -1 stands for any number.
     pub shape: Vec<i64>,
@@ -117,12 +117,12 @@ impl Client {
         let patience = request.time().map_or(inner.patience, |within| within.saturating_add(inner.answer_grace));
         let patience = patience.min(limits::PATIENCE_MAX);
         let clock = Clock { started: Instant::now(), within: request.time(), patience };
-        let (mut asked, mut last): (_, Option<Error>) = (Vec::new(), None);
+        let (mut tried, mut last): (_, Option<Error>) = (Vec::new(), None);
         for _ in 0..limits::ATTEMPTS_MAX {
             // Once a frontend has given a reason for its refusal, the call does not wait for others.
             let refused = last.as_ref().is_some_and(|error| error.refusal().is_some());
             let wait = if refused { Duration::ZERO } else { inner.wait_for_frontend.min(clock.left()) };
-            let (index, held) = match inner.pool.pick(&asked, wait).await {
+            let (index, held) = match inner.pool.pick(&tried, wait).await {
                 Ok(picked) => picked,
                 Err(unreachable) => return Err(last.filter(|_| refused).unwrap_or(unreachable)),
             };
@@ -136,7 +136,7 @@ impl Client {
             }
             // A frontend that was not reached is asked again once a probe has found it back.
             if !not_sent || !inner.pool.is_watched() {
-                asked.push(index);
+                tried.push(index);
             }
             last = Some(error);
         }
@@ -279,10 +279,10 @@ impl Inner {
         Q: Clone,
         F: Future<Output = Result<Response<A>, Status>>,
     {
-        let (mut asked, mut last) = (Vec::new(), None);
+        let (mut tried, mut last) = (Vec::new(), None);
         for _ in 0..limits::ATTEMPTS_MAX {
             let wait = if last.is_some() { Duration::ZERO } else { self.wait_for_frontend };
-            let (index, held) = match self.pool.pick(&asked, wait).await {
+            let (index, held) = match self.pool.pick(&tried, wait).await {
                 Ok(picked) => picked,
                 Err(unreachable) => return Err(last.unwrap_or(unreachable)),
             };
@@ -302,7 +302,7 @@ impl Inner {
                 },
             });
             frontend.is_suspect();
-            asked.push(index);
+            tried.push(index);
         }
         Err(last.unwrap_or_else(Error::no_connection))
     }

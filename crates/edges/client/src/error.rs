@@ -44,7 +44,7 @@ pub enum Error {
         /// How long it was waited for.
         within: Duration,
     },
-    /// The answer is none.
+    /// The answer is invalid.
     #[error("{frontend} sent no answer of the protocol: {source}")]
     BadAnswer {
         /// The frontend that sent it.
@@ -170,7 +170,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 mod tests {
     use super::*;
 
-    fn said(trailers: &[(&'static str, &str)]) -> Refusal {
+    fn refusal_with(trailers: &[(&'static str, &str)]) -> Refusal {
         let mut status = Status::new(Code::Unavailable, "no");
         for (name, value) in trailers {
             status.metadata_mut().insert(*name, value.parse().unwrap());
@@ -195,14 +195,14 @@ mod tests {
             (vec![], false, false),
         ];
         for (trailers, not_accepted, another) in cases {
-            let error = Error::Refused(Box::new(said(&trailers)));
+            let error = Error::Refused(Box::new(refusal_with(&trailers)));
             assert_eq!(
                 (error.was_not_accepted(), error.another_may_be_asked()),
                 (not_accepted, another),
                 "{trailers:?}"
             );
         }
-        assert_eq!(said(&[pushback]).retry_after, Some(Duration::from_secs(1)));
+        assert_eq!(refusal_with(&[pushback]).retry_after, Some(Duration::from_secs(1)));
         assert!(Error::Unreachable(String::new()).was_not_accepted());
         let lost = Error::Lost { frontend: String::new(), reason: String::new() };
         assert!(!lost.was_not_accepted() && !lost.another_may_be_asked());

@@ -40,7 +40,7 @@ pub enum Availability {
 /// What a client knows of one of its frontends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendStatus {
-    /// Its address, as the client was told it.
+    /// Its address, as the client was given it.
     pub address: String,
     /// Whether it takes requests.
     pub availability: Availability,

@@ -54,7 +54,7 @@ impl Pool {
     /// Waits until a frontend takes requests, all have been asked and none does, or the time is up.
     pub(crate) async fn connected(&self, within: Duration) -> Result<(), Error> {
         let mut news = self.news.clone();
-        let asked = async {
+        let any_ready = async {
             loop {
                 news.borrow_and_update();
                 let all: Vec<_> = self.frontends.iter().map(|frontend| frontend.availability()).collect();
@@ -66,23 +66,22 @@ impl Pool {
                 }
             }
         };
-        match tokio::time::timeout(within, asked).await {
+        match tokio::time::timeout(within, any_ready).await {
             Ok(true) => Ok(()),
             _ => Err(self.unreachable()),
         }
     }
 
-    /// The frontend that is asked next, which none of `asked` is. While none takes requests it is waited for one, so
-    /// long.
-    pub(crate) async fn pick(&self, asked: &[usize], wait: Duration) -> Result<(usize, Held), Error> {
-        if let Some(picked) = self.choose(asked) {
+    /// The frontend to ask next, none of `tried`. If none takes requests, waits for one, for at most `wait`.
+    pub(crate) async fn pick(&self, tried: &[usize], wait: Duration) -> Result<(usize, Held), Error> {
+        if let Some(picked) = self.choose(tried) {
             return Ok(picked);
         }
         let mut news = self.news.clone();
         let waited = async {
             loop {
                 news.borrow_and_update();
-                if let Some(picked) = self.choose(asked) {
+                if let Some(picked) = self.choose(tried) {
                     return Some(picked);
                 }
                 news.changed().await.ok()?;
@@ -91,15 +90,15 @@ impl Pool {
         tokio::time::timeout(wait, waited).await.ok().flatten().ok_or_else(|| self.unreachable())
     }
 
-    fn choose(&self, asked: &[usize]) -> Option<(usize, Held)> {
+    fn choose(&self, tried: &[usize]) -> Option<(usize, Held)> {
         let candidates = |takes: &dyn Fn(&Frontend) -> bool| -> Vec<Candidate> {
             let open =
-                self.frontends.iter().enumerate().filter(|(index, frontend)| !asked.contains(index) && takes(frontend));
+                self.frontends.iter().enumerate().filter(|(index, frontend)| !tried.contains(index) && takes(frontend));
             open.map(|(index, frontend)| Candidate { index, in_flight: frontend.in_flight() }).collect()
         };
         let mut found = candidates(&|frontend| !self.watched || frontend.is_ready());
         // If there is no other, a frontend that refuses requests gives the best reason.
-        if found.is_empty() && asked.is_empty() {
+        if found.is_empty() && tried.is_empty() {
             found = candidates(&|frontend| frontend.availability() == Availability::NotReady);
         }
         let index = self.balance.choose(&found, self.turn.fetch_add(1, Ordering::Relaxed))?;

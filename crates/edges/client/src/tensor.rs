@@ -234,11 +234,11 @@ impl Tensor {
         Ok(Strings(self.data.clone()).map_while(Result::ok).collect())
     }
 
-    fn must_be(&self, asked: ElementType) -> Result<(), TensorError> {
-        if self.element == asked {
+    fn must_be(&self, expected: ElementType) -> Result<(), TensorError> {
+        if self.element == expected {
             return Ok(());
         }
-        Err(TensorError::Type { name: self.name.clone(), got: self.element, asked })
+        Err(TensorError::Type { name: self.name.clone(), got: self.element, asked: expected })
     }
 }
 

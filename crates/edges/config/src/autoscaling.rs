@@ -11,7 +11,7 @@ pub struct AutoscalingConfig {
     /// The share of the GPUs that is kept idle for a rise, in per cent; half of it is the least before GPUs are asked
     /// for.
     pub reserve_percent: u32,
-    /// GPUs that were asked for are counted on for so long, in seconds.
+    /// GPUs that were asked for are counted on for this long, in seconds.
     pub order_stands_s: u64,
     /// What the GPUs of each sub-cluster may cost; 0: kinds are not chosen by their prices.
     pub budget_per_hour: f64,
@@ -25,6 +25,6 @@ pub struct AutoscalingConfig {
 pub struct PriceConfig {
     /// Its kind, as in `backend.gpus`.
     pub kind: String,
-    /// One of them.
+    /// The price of one GPU of the kind.
     pub per_hour: f64,
 }

@@ -52,7 +52,7 @@ pub enum Error {
     },
 }
 
-/// One thing that is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// The key, dotted; elements of lists count from 0.

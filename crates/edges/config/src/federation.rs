@@ -27,7 +27,7 @@ pub struct FederationConfig {
     pub balance: FederationBalanceConfig,
     /// All replicas of the top-level group: 1, 3, 5 or 7.
     pub replica: Vec<FederationReplicaConfig>,
-    /// All clusters.
+    /// The clusters of the federation, each once.
     pub clusters: Vec<FederatedClusterConfig>,
 }
 

@@ -1,6 +1,6 @@
 //! Keys of former releases that are constants now.
 
-/// A key that is no more, and the constant in its place.
+/// A removed key, and the constant in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemovedKey {
     /// The key, dotted.

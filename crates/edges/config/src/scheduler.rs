@@ -67,7 +67,7 @@ pub struct EpochsConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EpochMode {
-    /// None is looked for, unless an operator asks.
+    /// No plan is looked for, unless an operator asks.
     Off,
     /// It waits for an operator's approval.
     Propose,

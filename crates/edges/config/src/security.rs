@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The processes that may talk to this node: those with a certificate of the cluster's authority, in a role that the
 /// port accepts.
 ///
-/// Without certificates connections are neither encrypted nor authenticated. That takes `insecure_dev`, and then all
+/// Without certificates connections are neither encrypted nor authenticated. This needs `insecure_dev`, and then all
 /// addresses must be on loopback.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -84,7 +84,7 @@ pub enum Right {
 }
 
 impl Right {
-    /// All of them.
+    /// Every right.
     pub const ALL: [Self; 4] = [Self::Infer, Self::Status, Self::Repository, Self::Console];
 
     /// Its word in the file and in messages.
@@ -262,12 +262,12 @@ const KEYS: [&str; 9] = [
 /// expected follows in words of ours.
 fn without_values(words: &str) -> String {
     const QUOTES: [char; 2] = ['"', '`'];
-    let (said, expected) = words.split_at(words.rfind(", expected ").unwrap_or(words.len()));
-    let (Some(begin), Some(end)) = (said.find(QUOTES), said.rfind(QUOTES)) else { return words.to_owned() };
-    if said.get(begin + 1..end).is_some_and(|quoted| KEYS.contains(&quoted)) {
+    let (found, expected) = words.split_at(words.rfind(", expected ").unwrap_or(words.len()));
+    let (Some(begin), Some(end)) = (found.find(QUOTES), found.rfind(QUOTES)) else { return words.to_owned() };
+    if found.get(begin + 1..end).is_some_and(|quoted| KEYS.contains(&quoted)) {
         return words.to_owned();
     }
-    format!("{}…{expected}", &said[..begin])
+    format!("{}…{expected}", &found[..begin])
 }
 
 fn check(tenant: &TenantConfig) -> Result<(), TenantsError> {

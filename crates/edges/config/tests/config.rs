@@ -206,7 +206,7 @@ fn what_cannot_work_is_explained_with_key_and_values() {
     };
     let zero_port = replicas(&[1]).replace("127.0.0.1:11", "127.0.0.1:0");
     let wildcard = replicas(&[1]).replace("127.0.0.1:11", "0.0.0.0:11");
-    // Who joins may be the fourth.
+    // A replica that joins may be the fourth.
     let four = [replicas(&[1, 2, 3, 4]), "scheduler.id=4".to_owned(), "scheduler.join=true".to_owned()];
     parse(Role::Up, DEV, &[], &[&four[0], &four[1], &four[2]]).unwrap();
     assert!(parse(Role::Up, DEV, &[], &[&four[0], &four[1]]).is_err());

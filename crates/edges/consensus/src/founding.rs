@@ -44,7 +44,7 @@ pub enum Question {
 pub struct PeerState {
     /// Log index of the last command that it has applied.
     pub applied_index: u64,
-    /// [Of its log](ControlGroup::log_entries), applied or not. One that has applied nothing yet may wait for the
+    /// [Of its log](ControlGroup::log_entries), applied or not. A replica that has applied nothing yet may wait for the
     /// asking replica's vote.
     pub log_entries: u64,
     /// What its state says of the replica that asks, a newcomer.
@@ -61,7 +61,7 @@ pub enum MemberStatus {
     Known,
     /// It was a member, and has been removed for good.
     Removed,
-    /// It is none of the members, and they are fixed.
+    /// It is not one of the members, and they are fixed.
     Stranger,
 }
 
@@ -211,7 +211,7 @@ impl Newcomer {
         );
     }
 
-    /// Who has not answered, and why.
+    /// The replicas that have not answered, and why.
     fn missing(&self, answers: &Answers) -> String {
         let missing = answers.iter().filter_map(|(node, answer)| {
             let address = self.voters.get(node).map_or("", String::as_str);
@@ -291,14 +291,14 @@ impl Rounds {
     }
 }
 
-/// What the others said in one round, or why they said nothing.
+/// The answers of the others in one round, or why there are none.
 type Answers = BTreeMap<NodeId, Result<PeerState, String>>;
 
 fn answered(answers: &Answers) -> impl Iterator<Item = PeerState> + '_ {
     answers.values().filter_map(|answer| answer.as_ref().ok()).copied()
 }
 
-/// What each of the others says of itself.
+/// The report of each of the others on itself.
 async fn ask_each<F>(others: &[NodeId], ask: &impl Fn(NodeId, Question) -> F) -> Answers
 where
     F: Future<Output = Result<PeerState, String>>,
@@ -321,9 +321,9 @@ where
     F: Future<Output = Result<PeerState, String>>,
 {
     let question = |&node: &NodeId| ask(node, Question::Quorum).map(move |answer| (node, answer));
-    let mut asked: FuturesUnordered<_> = others.iter().map(question).collect();
+    let mut pending: FuturesUnordered<_> = others.iter().map(question).collect();
     let mut whys = Vec::new();
-    while let Some((node, answer)) = asked.next().await {
+    while let Some((node, answer)) = pending.next().await {
         match answer {
             Ok(peer) => return Ok(peer.newcomer_status),
             Err(why) => whys.push(format!("{node}: {why}")),
@@ -359,7 +359,7 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
     if crate::planted::is(crate::planted::Bug::JoinsUnasked) && answered(answers).any(|peer| peer.has_log()) {
         return Verdict::Join;
     }
-    // One word is enough, but not that of a disk of the group before the restored one. Nor that of a restored one
+    // One answer is enough, but not one from a disk of the group before the restored one, nor one from a restored disk
     // unless all say the same: it may have been restored by mistake, beside a group that lives.
     let restored: Vec<_> = answered(answers).filter(|peer| peer.is_restored()).collect();
     let begins_at = restored.iter().map(|peer| peer.applied_index).max().unwrap_or(0);
@@ -369,13 +369,13 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
     let counts =
         |peer: &PeerState| peer.applied_index >= begins_at && (!peer.is_restored() || all_say(peer.newcomer_status));
     let words = answered(answers).filter(counts).map(|peer| peer.newcomer_status);
-    let said: Vec<_> = words.chain(of_quorum).collect();
+    let statuses: Vec<_> = words.chain(of_quorum).collect();
     let refusals = [
         (MemberStatus::Known, Verdict::Known),
         (MemberStatus::Removed, Verdict::Removed),
         (MemberStatus::Stranger, Verdict::Stranger),
     ];
-    if let Some((_, refusal)) = refusals.into_iter().find(|(status, _)| said.contains(status)) {
+    if let Some((_, refusal)) = refusals.into_iter().find(|(status, _)| statuses.contains(status)) {
         return refusal;
     }
     if restored.len() > 1 {
@@ -388,7 +388,8 @@ fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verd
         if let Some(beginning) = restored.first() {
             return if beginning.newcomer_status == MemberStatus::New { Verdict::Join } else { Verdict::AskAgain };
         }
-        // Others may have founded it just now. Who does the same takes part even if they are gone before they say so.
+        // Others may have founded it just now. A replica that does the same takes part even if they are gone before
+        // they say so.
         if !join {
             return Verdict::Found;
         }

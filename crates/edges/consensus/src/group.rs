@@ -60,7 +60,7 @@ pub struct ControlGroup {
     timing: Timing,
     participation: Arc<Participation>,
     received: Arc<Received>,
-    heard: Arc<LastHeard>,
+    last_heard: Arc<LastHeard>,
     /// None after the shutdown.
     stall_watch: Arc<Mutex<Option<StallWatch>>>,
 }
@@ -103,10 +103,10 @@ impl ControlGroup {
                 return Err(StartError::Raft(error.to_string()));
             }
         };
-        let (told, leadership) = watch::channel(Leadership::default());
-        let heard = Arc::<LastHeard>::default();
-        let signals = LeaderSignals { stalled, gate, heard: Arc::clone(&heard) };
-        tokio::spawn(leadership::follow(raft.clone(), signals, config.timing.clone(), told));
+        let (leadership_sender, leadership) = watch::channel(Leadership::default());
+        let last_heard = Arc::<LastHeard>::default();
+        let signals = LeaderSignals { stalled, gate, last_heard: Arc::clone(&last_heard) };
+        tokio::spawn(leadership::follow(raft.clone(), signals, config.timing.clone(), leadership_sender));
         // A log in memory has no disk that could hang.
         let watch = (config.engine != Engine::Memory)
             .then(|| StallWatch::start(log.pulse(), &config.timing, raft.clone(), silent))
@@ -115,7 +115,7 @@ impl ControlGroup {
         let stall_watch = Arc::default();
         let (timing, received) = (config.timing.clone(), Arc::new(Received::new(&config.timing)));
         let group =
-            Self { me, raft, log, log_begins_at, leadership, timing, participation, received, heard, stall_watch };
+            Self { me, raft, log, log_begins_at, leadership, timing, participation, received, last_heard, stall_watch };
         match watch {
             Ok(watch) => *group.stall_watch.lock().unwrap_or_else(PoisonError::into_inner) = watch,
             Err(error) => {
@@ -150,7 +150,7 @@ impl ControlGroup {
         }
     }
 
-    /// Has a quorum commit `command`; returns once this node, the leader, has applied it.
+    /// Makes a quorum commit `command`; returns once this node, the leader, has applied it.
     ///
     /// # Errors
     /// See [`ProposeError`]; after a timeout the outcome is unknown.
@@ -159,12 +159,12 @@ impl ControlGroup {
             return Err(ProposeError::TooLarge { got: command.len(), max: COMMAND_BYTES_MAX });
         }
         let command = Command(command.into());
-        let patience = Instant::now() + self.timing.election_max;
+        let give_up = Instant::now() + self.timing.election_max;
         loop {
             match self.try_propose(command.clone()).await {
                 // A leader that was just elected, or whose followers were briefly slow, gets one lease to hear from a
                 // quorum: the command was not taken, so nothing is done twice.
-                Err(ProposeError::NoQuorum) if Instant::now() < patience => {
+                Err(ProposeError::NoQuorum) if Instant::now() < give_up => {
                     tokio::time::sleep(self.timing.heartbeat).await;
                 }
                 outcome => return outcome,
@@ -303,7 +303,7 @@ impl ControlGroup {
             self.raft.clone(),
             Arc::clone(&self.participation),
             Arc::clone(&self.received),
-            Arc::clone(&self.heard),
+            Arc::clone(&self.last_heard),
             removed,
             self.leadership.clone(),
         )

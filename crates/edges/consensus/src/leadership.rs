@@ -65,7 +65,7 @@ pub(crate) struct LeaderSignals {
     /// Whether the disk hangs.
     pub(crate) stalled: watch::Receiver<bool>,
     pub(crate) gate: Arc<Gate>,
-    pub(crate) heard: Arc<LastHeard>,
+    pub(crate) last_heard: Arc<LastHeard>,
 }
 
 /// Follows the library and the disk until the library stops, then closes the watch; also controls the library's clock
@@ -79,9 +79,9 @@ pub(crate) async fn follow(
     raft: Raft<TypeConfig, Machine>,
     signals: LeaderSignals,
     timing: Timing,
-    told: watch::Sender<Leadership>,
+    sender: watch::Sender<Leadership>,
 ) {
-    let LeaderSignals { mut stalled, gate, heard } = signals;
+    let LeaderSignals { mut stalled, gate, last_heard } = signals;
     let (mut roles, mut metrics) = (raft.server_metrics(), raft.metrics());
     let mut ticks = Ticks { raft: raft.clone(), on: true };
     let mut pacing = Pacing::new(&timing);
@@ -108,7 +108,7 @@ pub(crate) async fn follow(
         gate.note(
             leader_since.filter(|_| voters > 1).map(|since| now.quorum_acked.map_or(since, |acked| acked.max(since))),
         );
-        told.send_if_modified(|before| {
+        sender.send_if_modified(|before| {
             let changed = (before.leader, before.is_leader, before.term) != (now.leader, now.is_leader, now.term);
             *before = now;
             changed
@@ -119,7 +119,7 @@ pub(crate) async fn follow(
         let role = if now.is_leader {
             Role::Leads { confirmed: now.confirmed(at) }
         } else if now.leader.is_some() && reported.follows && !is_stalled {
-            Role::Follows { heard: heard.last() }
+            Role::Follows { last_heard: last_heard.last() }
         } else {
             Role::Unsettled
         };

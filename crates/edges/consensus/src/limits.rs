@@ -49,7 +49,7 @@ pub(crate) const GROUP_COMMIT_BYTES_MAX: usize = 8 * MIB;
 /// Entries removed by one atomic step of a purge or truncation.
 pub(crate) const REMOVE_STEP_ENTRIES: u64 = 512;
 
-/// Snapshots kept on disk: the newest, and the one before in case the newest turns out damaged.
+/// Snapshots kept on disk: the newest, and its predecessor in case the newest turns out damaged.
 pub(crate) const SNAPSHOTS_KEPT: usize = 2;
 
 /// Disk space reserved and freed when the disk is full, so that a node can still open its log. Bytes.

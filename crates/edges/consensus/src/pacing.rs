@@ -11,7 +11,7 @@ pub(crate) enum Role {
     /// It leads, and a quorum acknowledged what it sent at that time, if ever.
     Leads { confirmed: Option<Instant> },
     /// It follows a leader, whose last message was taken at that time, if ever.
-    Follows { heard: Option<Instant> },
+    Follows { last_heard: Option<Instant> },
     /// It campaigns, knows no leader, or must not lead.
     Unsettled,
 }
@@ -63,10 +63,10 @@ impl Pacing {
                 (self.due, heartbeat)
             }
             #[cfg(feature = "planted-faults")]
-            Role::Follows { heard: Some(_) } if crate::planted::is(crate::planted::Bug::TicksStayOff) => {
+            Role::Follows { last_heard: Some(_) } if crate::planted::is(crate::planted::Bug::TicksStayOff) => {
                 (Some(now + self.calm), false)
             }
-            Role::Follows { heard } => (calm_until(heard), false),
+            Role::Follows { last_heard } => (calm_until(last_heard), false),
             Role::Leads { .. } | Role::Unsettled => (None, false),
         };
         if !matches!(role, Role::Leads { .. }) || again.is_none() {
@@ -139,9 +139,13 @@ mod tests {
     fn a_follower_rests_while_it_hears_its_leader() {
         let (mut pacing, start) = (Pacing::new(&Timing::lan()), Instant::now());
         let at = |count| start + ms(count);
-        let follows = |heard| Role::Follows { heard: Some(at(heard)) };
+        let follows = |last_heard| Role::Follows { last_heard: Some(at(last_heard)) };
         let rests = |again| Order { ticks: false, heartbeat: false, again: Some(at(again)) };
-        assert_eq!(pacing.step(at(0), Role::Follows { heard: None }), TICKING, "a leader known from the disk only");
+        assert_eq!(
+            pacing.step(at(0), Role::Follows { last_heard: None }),
+            TICKING,
+            "a leader known from the disk only"
+        );
         assert_eq!(pacing.step(at(1), follows(1)), rests(61));
         assert_eq!(pacing.step(at(60), follows(1)), rests(61));
         assert_eq!(pacing.step(at(61), follows(1)), TICKING);
@@ -163,7 +167,7 @@ mod tests {
                 let sign = now - ms(age);
                 let role = match role {
                     0 => Role::Leads { confirmed: Some(sign) },
-                    1 => Role::Follows { heard: Some(sign) },
+                    1 => Role::Follows { last_heard: Some(sign) },
                     _ => Role::Unsettled,
                 };
                 let order = pacing.step(now, role);

@@ -24,7 +24,7 @@ pub enum Plant {
 }
 
 impl Plant {
-    /// All of them.
+    /// Every bug that can be planted.
     pub const ALL: [Self; 8] = [
         Self::AckBeforeSync,
         Self::LostVoteSync,

@@ -8,10 +8,10 @@ const UNECHOED_MAX: usize = 1024;
 
 /// A very slow connection still delivers: its messages were sent long ago, and the sender may be gone. So each message
 /// carries the number of the last answer that its sender had received. A message that does not confirm an answer from
-/// `patience` ago is no sign of life. Only the receiver's clock is used.
+/// `timeout` ago is no sign of life. Only the receiver's clock is used.
 #[derive(Debug)]
 pub struct RoundTrip {
-    patience: Duration,
+    timeout: Duration,
     /// Unconfirmed answers, by the number of the message that each answered.
     unechoed: VecDeque<(u64, Instant)>,
 }
@@ -19,8 +19,8 @@ pub struct RoundTrip {
 impl RoundTrip {
     /// Nothing was answered yet.
     #[must_use]
-    pub const fn new(patience: Duration) -> Self {
-        Self { patience, unechoed: VecDeque::new() }
+    pub const fn new(timeout: Duration) -> Self {
+        Self { timeout, unechoed: VecDeque::new() }
     }
 
     /// The message with this number is answered now.
@@ -37,7 +37,7 @@ impl RoundTrip {
         while self.unechoed.front().is_some_and(|(number, _)| *number <= echoed) {
             self.unechoed.pop_front();
         }
-        self.unechoed.front().is_none_or(|(_, at)| now.saturating_duration_since(*at) <= self.patience)
+        self.unechoed.front().is_none_or(|(_, at)| now.saturating_duration_since(*at) <= self.timeout)
     }
 }
 

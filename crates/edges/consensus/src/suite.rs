@@ -18,7 +18,7 @@ use crate::raft_types::TypeConfig;
 use crate::snapshot::snapshot_store::SnapshotStore;
 use crate::state_machine::StateMachine;
 
-/// Remembers what it was told.
+/// Remembers the commands that it applied.
 struct Notes(Vec<u8>);
 
 impl StateMachine for Notes {

@@ -234,11 +234,11 @@ async fn a_group_survives_its_leader() {
     cluster.all_have("two").await;
     until("the leader knows who holds its log, and nobody else does", || async {
         let (leader, living) = (cluster.leader().await, cluster.running.keys().copied().collect::<BTreeSet<_>>());
-        let said = |(id, replica): (&NodeId, &Replica)| match *id == leader {
+        let is_done = |(id, replica): (&NodeId, &Replica)| match *id == leader {
             true => replica.group.holders() == living,
             false => replica.group.holders().is_empty(),
         };
-        cluster.running.iter().all(said).then_some(())
+        cluster.running.iter().all(is_done).then_some(())
     })
     .await;
 
@@ -288,7 +288,7 @@ async fn everything_survives_when_all_stop() {
     cluster.end().await;
 }
 
-/// An index and a term that no group gets to by itself.
+/// An index and a term that no group reaches without a restore.
 const FAR: u64 = 1 << 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -385,12 +385,12 @@ async fn is_told_of_an_older_copy() -> bool {
     cluster.restart(victim).await;
 
     let group = cluster.running[&victim].group.clone();
-    let told = async || {
-        let told = tokio::time::timeout(Duration::from_millis(100), group.forgotten()).await.is_ok();
-        (told || term(&cluster) != before).then_some(told)
+    let is_forgotten = async || {
+        let is_forgotten = tokio::time::timeout(Duration::from_millis(100), group.forgotten()).await.is_ok();
+        (is_forgotten || term(&cluster) != before).then_some(is_forgotten)
     };
-    let told = until("the replica is told, or another one leads", told).await;
-    if told {
+    let is_forgotten = until("the replica is told, or another one leads", is_forgotten).await;
+    if is_forgotten {
         until("the directory is marked", async || dir.join("forgotten").exists().then_some(())).await;
         cluster.propose("four").await;
         cluster.stop(victim).await;
@@ -398,7 +398,7 @@ async fn is_told_of_an_older_copy() -> bool {
         assert!(again.to_string().contains("older copy of itself"), "{again}");
     }
     cluster.end().await;
-    told
+    is_forgotten
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

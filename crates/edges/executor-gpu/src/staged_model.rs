@@ -98,13 +98,13 @@ impl<D: Device> StagedModel<D> {
         Ok(())
     }
 
-    /// Items that are run for a batch of so many.
+    /// Items that the model runs for a batch of this size.
     fn filled(&self, items: u32) -> u32 {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }
 
-    /// Runs batches with the same inputs one after the other, each staged while the one before runs, and says when each
-    /// was copied and computed on the device.
+    /// Runs batches with the same inputs one after the other, each staged while the previous one runs, and says when
+    /// each was copied and computed on the device.
     ///
     /// # Errors
     /// If a batch fails.
@@ -196,7 +196,7 @@ impl<D: Device> StagedExecutor for StagedModel<D> {
                 self.items.push(items);
                 Ok(())
             }
-            // Those before it are still there.
+            // The batches before it are still under way.
             Err(trouble) => Err(failure(items, &trouble)),
         }
     }

@@ -79,7 +79,7 @@ fn double() -> Double {
     Double { launch_us: 100.0, tflops: 100.0, ..Double::default() }
 }
 
-/// Loads a model with chains that are reckoned from what a product takes on [`double`], and take so many times as long
+/// Loads a model with chains that are reckoned from what a product takes on [`double`], and take `SLOWER` times as long
 /// as the profile says: where time is that of a machine which does other things as well, nothing can be measured.
 fn reckoned<const SLOWER: u64>(
     gpu: &Cuda,
@@ -106,12 +106,12 @@ fn slow_bench() -> Bench {
 #[track_caller]
 fn on_the_double(double: &Double, story: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let (control, said) = (dir.path().join("control"), dir.path().join("said"));
+    let (control, output) = (dir.path().join("control"), dir.path().join("said"));
     Control::create(&control).unwrap();
     let mut command = Command::new(env::current_exe().unwrap());
     command.args(["in_a_process_of_its_own", "--exact", "--ignored", "--nocapture"]).env(STORY, story);
     command.envs(double.environment(&control));
-    let file = File::create(&said).unwrap();
+    let file = File::create(&output).unwrap();
     let mut child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
     let begin = Instant::now();
     let status = loop {
@@ -124,16 +124,16 @@ fn on_the_double(double: &Double, story: &str) {
             }
         }
     };
-    let said = std::fs::read_to_string(&said).unwrap();
-    assert!(said.contains(TOLD), "{story}: {status}\n{said}");
+    let output = std::fs::read_to_string(&output).unwrap();
+    assert!(output.contains(TOLD), "{story}: {status}\n{output}");
 }
 
 #[test]
 #[ignore = "the other tests start it, with a double of a GPU"]
 fn in_a_process_of_its_own() {
-    let Ok(asked) = env::var(STORY) else { return };
+    let Ok(story) = env::var(STORY) else { return };
     let control = Control::open(Path::new(&env::var_os(CONTROL).unwrap())).unwrap();
-    let (_, tell) = STORIES.iter().find(|(name, _)| *name == asked).unwrap();
+    let (_, tell) = STORIES.iter().find(|(name, _)| *name == story).unwrap();
     tell(&control);
     println!("{TOLD}");
 }
@@ -288,7 +288,7 @@ fn a_lost_device_fails_every_batch_and_every_load(control: &Control) {
     }
     let refused = bench.try_load(SMALL, items_of(4096)).unwrap_err();
     assert!(refused.to_string().contains("the device is lost"), "{refused}");
-    // Nothing of it panics or hangs when it goes.
+    // Dropping it neither panics nor hangs.
     drop((model, other, bench));
 }
 

@@ -78,11 +78,11 @@ impl BatchSizes {
                     "its largest batch has {largest} items, and the profile says {max}; measure it again"
                 ));
             };
-            let (said, takes) = (profile.latency(batch), profile.latency(filled.min(profile.batch_max())));
-            if said < takes {
-                let (said, takes) = (said.as_millis_f64(), takes.as_millis_f64());
+            let (predicted, takes) = (profile.latency(batch), profile.latency(filled.min(profile.batch_max())));
+            if predicted < takes {
+                let (predicted, takes) = (predicted.as_millis_f64(), takes.as_millis_f64());
                 return Err(format!(
-                    "it runs batches of {sizes:?} only, and the profile says {said} ms for {batch} items, which are filled up to \
+                    "it runs batches of {sizes:?} only, and the profile says {predicted} ms for {batch} items, which are filled up to \
                      {filled} and take {takes} ms; measure it again with `symphony profile`"
                 ));
             }

@@ -13,7 +13,7 @@ fn repeat_last<T: Copy>(elements: &mut Vec<T>, item: usize, times: usize) {
 
 macro_rules! elements {
     (Bool: bool, Bool; $($variant:ident: $number:ty, $element:ident;)*) => {
-        /// A typed buffer of one input, filled anew for each batch.
+        /// A typed buffer of one input, refilled for each batch.
         #[derive(Debug)]
         pub(crate) enum Elements {
             Bool(Vec<bool>),
@@ -55,7 +55,7 @@ macro_rules! elements {
                 }
             }
 
-            /// Repeats the last `item` elements so many times: whatever is filled up must be something that the model
+            /// Repeats the last `item` elements this many times: whatever is filled up must be something that the model
             /// takes.
             pub(crate) fn repeat_last(&mut self, item: usize, times: usize) {
                 match self {

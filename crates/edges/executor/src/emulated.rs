@@ -123,8 +123,8 @@ pub fn item_checksum<'a>(inputs: impl IntoIterator<Item = &'a [u8]>) -> u32 {
 impl ModelExecutor for EmulatedExecutor {
     fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
         batch.check(&self.signature, self.profile.batch_max())?;
-        let asked = batch.start.unwrap_or_else(Instant::now);
-        let begin = self.free_at.map_or(asked, |free_at| free_at.max(asked));
+        let requested_start = batch.start.unwrap_or_else(Instant::now);
+        let begin = self.free_at.map_or(requested_start, |free_at| free_at.max(requested_start));
         // Drawn for failing batches, too: the pace of a GPU does not change its noise.
         let latency = self.noise.stretch(self.profile.latency(batch.items));
         let Some(takes) = self.pace.of(latency.into()) else {
@@ -182,7 +182,7 @@ mod tests {
         let (input, mut outputs) = ([0_u8; 64], Vec::new());
         let first = Instant::now();
         for turn in 0..5 {
-            // Planned back to back, each called only after the one before it ended, hence a little late.
+            // Planned back to back, each called only after the previous one ended, hence a little late.
             let start = Some(first + Duration::from_millis(3 * turn));
             executor.run(&BatchInputs { items: 1, tensors: &[&input], start }, &mut outputs).unwrap();
         }

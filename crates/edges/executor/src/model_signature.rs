@@ -34,33 +34,33 @@ pub(crate) fn read(inputs: &[Outlet], outputs: &[Outlet]) -> Result<(Signature, 
     Ok((signature, batch.flatten()))
 }
 
-/// Where the model has each tensor of `asked`: the same names and types, shapes of as many elements. Every input that
-/// the model has must be among them.
-pub(crate) fn places(kind: &str, asked: &[TensorSpec], has: &[TensorSpec]) -> Result<Vec<usize>, String> {
+/// Where the model has each tensor of `expected`: the same names and types, shapes of as many elements. Every input
+/// that the model has must be among them.
+pub(crate) fn places(kind: &str, expected: &[TensorSpec], has: &[TensorSpec]) -> Result<Vec<usize>, String> {
     if kind == "input"
-        && let Some(spec) = has.iter().find(|spec| !asked.iter().any(|asked| asked.name == spec.name))
+        && let Some(spec) = has.iter().find(|spec| !expected.iter().any(|expected| expected.name == spec.name))
     {
-        let asked: Vec<_> = asked.iter().map(|asked| asked.name.as_str()).collect();
-        let (name, asked) = (&spec.name, asked.join(", "));
+        let expected: Vec<_> = expected.iter().map(|expected| expected.name.as_str()).collect();
+        let (name, expected) = (&spec.name, expected.join(", "));
         return Err(format!(
-            "has an input `{name}`, which its profile or configuration does not know; expected {asked}"
+            "has an input `{name}`, which its profile or configuration does not know; expected {expected}"
         ));
     }
-    let place = |asked: &TensorSpec| {
-        let Some(place) = has.iter().position(|spec| spec.name == asked.name) else {
+    let place = |wanted: &TensorSpec| {
+        let Some(place) = has.iter().position(|spec| spec.name == wanted.name) else {
             let has: Vec<_> = has.iter().map(|spec| spec.name.as_str()).collect();
-            return Err(format!("has no {kind} `{}`, but {}", asked.name, has.join(", ")));
+            return Err(format!("has no {kind} `{}`, but {}", wanted.name, has.join(", ")));
         };
         let spec = &has[place];
-        if (spec.data_type, spec.item_bytes()) != (asked.data_type, asked.item_bytes()) {
+        if (spec.data_type, spec.item_bytes()) != (wanted.data_type, wanted.item_bytes()) {
             return Err(format!(
                 "has {kind} `{}` as {} {:?}; asked for was {} {:?}",
-                asked.name, spec.data_type, spec.item_shape, asked.data_type, asked.item_shape
+                wanted.name, spec.data_type, spec.item_shape, wanted.data_type, wanted.item_shape
             ));
         }
         Ok(place)
     };
-    asked.iter().map(place).collect()
+    expected.iter().map(place).collect()
 }
 
 /// Bytes of one item; `None` if they exceed [`TENSOR_ITEM_BYTES_MAX`]. [`TensorSpec::item_bytes`] trusts its shape.
@@ -134,7 +134,7 @@ mod tests {
         let has = [spec("a", &[2, 3]), spec("b", &[4])];
         assert_eq!(places("input", &[spec("b", &[4]), spec("a", &[6])], &has), Ok(vec![1, 0]));
         assert_eq!(places("output", &[spec("b", &[2, 2])], &has), Ok(vec![1]));
-        let refusal = |kind, asked: &[TensorSpec]| places(kind, asked, &has).unwrap_err();
+        let refusal = |kind, expected: &[TensorSpec]| places(kind, expected, &has).unwrap_err();
         assert_eq!(
             refusal("input", &[spec("a", &[6])]),
             "has an input `b`, which its profile or configuration does not know; expected a"

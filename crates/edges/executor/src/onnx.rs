@@ -50,7 +50,7 @@ struct Input {
 }
 
 impl OnnxExecutor {
-    /// Loads a model from an ONNX file; `runtime` is proof that ONNX Runtime is there.
+    /// Loads a model from an ONNX file; `runtime` proves that ONNX Runtime is loaded.
     ///
     /// # Errors
     /// If the file cannot be read, is no valid ONNX model, or cannot be batched: its inputs and outputs must be tensors

@@ -139,7 +139,7 @@ impl OnnxSession {
         let (has, fixed) = model_signature::read(session.inputs(), session.outputs()).map_err(refuse)?;
         let sizes = batch_sizes(&session, fixed).map_err(refuse)?;
         let signature = options.signature.clone().unwrap_or_else(|| has.clone());
-        let place = |kind, asked: &[_], has: &[_]| model_signature::places(kind, asked, has).map_err(refuse);
+        let place = |kind, expected: &[_], has: &[_]| model_signature::places(kind, expected, has).map_err(refuse);
         let given = place("input", &signature.inputs, &has.inputs)?;
         let outputs = place("output", &signature.outputs, &has.outputs)?;
         let mut inputs = Vec::with_capacity(has.inputs.len());
@@ -156,8 +156,8 @@ impl OnnxSession {
 
 /// The sizes that the model runs, if these are not all.
 fn batch_sizes(session: &Session, fixed: Option<u32>) -> Result<Option<BatchSizes>, String> {
-    let said = session.metadata().ok().and_then(|metadata| metadata.custom(BATCH_SIZES_KEY));
-    match (fixed, said) {
+    let declared = session.metadata().ok().and_then(|metadata| metadata.custom(BATCH_SIZES_KEY));
+    match (fixed, declared) {
         (Some(fixed), _) => BatchSizes::fixed(fixed).map(Some),
         (None, Some(text)) => BatchSizes::parse(&text)
             .map(Some)

@@ -235,7 +235,7 @@ pub enum ExecuteError {
         items: u32,
         /// How long they had run.
         took: Duration,
-        /// Why.
+        /// The reason, for messages.
         reason: &'static str,
     },
     /// There was not enough memory.

@@ -89,7 +89,7 @@ impl Runtime {
 }
 
 impl Runtime {
-    /// From now on batches of all models that are loaded for the CPU take turns with one memory of at most so many
+    /// From now on batches of all models that are loaded for the CPU take turns with one arena of at most this many
     /// bytes (0: no limit), and a batch that would need more fails. It cannot be undone, and is done once in a process:
     /// the first limit holds. Returns the limit.
     ///
@@ -137,8 +137,8 @@ pub fn load_runtime(explicit: Option<&Path>) -> Result<Runtime, RuntimeError> {
 
     if let Some(runtime) = loaded.as_ref() {
         return match explicit.map(absolute) {
-            Some(asked) if asked != runtime.path => {
-                Err(RuntimeError::AlreadyLoaded { loaded: runtime.path.clone(), asked })
+            Some(requested) if requested != runtime.path => {
+                Err(RuntimeError::AlreadyLoaded { loaded: runtime.path.clone(), asked: requested })
             }
             _ => Ok(runtime.clone()),
         };

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 /// How often runs are checked: their limits are at least ten seconds.
 const CHECK_EVERY: Duration = Duration::from_millis(500);
 
-/// A run that goes on for so many checks (a minute) after it was ended is stuck within one operator, which ONNX Runtime
-/// does not interrupt. Checks and not time, because a process that was paused did not run either.
+/// A run that is still going after this many checks (a minute) since it was ended is stuck within one operator, which
+/// ONNX Runtime does not interrupt. Checks and not time, because a process that was paused did not run either.
 const STUCK_AFTER_CHECKS: u32 = 120;
 
 static STUCK: AtomicBool = AtomicBool::new(false);
@@ -187,8 +187,8 @@ mod tests {
         let (stop, now) = (Stop::default(), Instant::now());
         let hour = Duration::from_secs(3_600);
         let (stuck, _long) = (stop.begin(Some(now), || ()).unwrap(), stop.begin(Some(now + hour), || ()).unwrap());
-        let told: Vec<_> = (1..=2 * STUCK_AFTER_CHECKS).filter(|_| stop.end_overdue(now)).collect();
-        assert_eq!(told, [STUCK_AFTER_CHECKS], "it is told once");
+        let overdue: Vec<_> = (1..=2 * STUCK_AFTER_CHECKS).filter(|_| stop.end_overdue(now)).collect();
+        assert_eq!(overdue, [STUCK_AFTER_CHECKS], "it is told once");
         drop(stuck);
         assert!((0..2 * STUCK_AFTER_CHECKS).all(|_| !stop.end_overdue(now + hour / 2)));
     }

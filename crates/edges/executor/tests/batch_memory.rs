@@ -40,7 +40,7 @@ fn models_take_turns_with_the_memory_of_batches_and_none_gets_more() {
     let load = || OnnxExecutor::from_memory(&runtime, "hungry", model.bytes(), &options).unwrap();
     let mut models: Vec<_> = std::iter::repeat_with(load).take(MODELS).collect();
 
-    // What loaded models take is none of it.
+    // Memory of loaded models does not count.
     let mut other = load();
     other.keep_clear_of_batches(LIMIT / 2).unwrap();
     assert!(lacks_memory(&run(&mut models[0], 4), 4), "there is room for 96 MB");

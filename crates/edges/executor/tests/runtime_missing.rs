@@ -17,7 +17,7 @@ fn a_library_that_cannot_be_used_is_named_with_what_to_do() {
         assert!(text.contains(words), "{text}");
     }
 
-    // Phase 2: the file is there and is no library.
+    // Phase 2: the file exists and is no library.
     std::fs::write(&missing, "not a library").unwrap();
     let error = load_runtime(Some(&missing)).unwrap_err();
     assert!(matches!(error, RuntimeError::Unusable { .. }));

@@ -30,7 +30,7 @@ extern "C" fn sync_file_range(file: c_int, _offset: off64_t, _length: off64_t, _
     if PROMISES_NOTHING.load(Ordering::Relaxed) {
         return 0;
     }
-    // SAFETY: it takes a number; one that is no file's is an error and nothing else. It sets `errno` as its caller
+    // SAFETY: the argument is a descriptor's number; an invalid one fails with EBADF. `errno` is set, as the caller
     // expects.
     unsafe { libc::fdatasync(file) }
 }

@@ -133,7 +133,7 @@ impl Pipeline {
         Ok(target.into_vec())
     }
 
-    /// The part of a picture of this size that is kept: left, top, width, height. None for all of it.
+    /// The part of a picture of this size that is kept: left, top, width, height. None for the whole picture.
     fn part(&self, width: f64, height: f64) -> Option<[f64; 4]> {
         let share = self.crop?;
         let shape = f64::from(self.width) / f64::from(self.height);
@@ -144,7 +144,7 @@ impl Pipeline {
     }
 }
 
-/// Where a box lies along one side of a picture of so many pixels, and how long it is there: from `begin` to `end` in
+/// Where a box lies along one side of a picture of this many pixels, and how long it is there: from `begin` to `end` in
 /// shares of a view that begins at `from` and is `long`. Within the picture, and a pixel at least.
 fn along(from: f64, long: f64, begin: f64, end: f64, pixels: f64) -> (f64, f64) {
     // What is no number is the view's edge.

@@ -104,11 +104,11 @@ fn a_header_of_very_many_segments_is_refused_by_their_number() {
     for cut in 2..jpeg.len().min(200) {
         let _ = inspect(&jpeg[..cut], LIMITS);
     }
-    for (bytes, told) in
+    for (bytes, expected) in
         [(&[0xff, 0xd8, 0xff, 0xe0, 0, 1][..], "ends beyond"), (&[0xff, 0xd8, 0xff, 0xe0, 0, 2, 7, 7][..], "a marker")]
     {
         let refused = inspect(bytes, LIMITS).unwrap_err().to_string();
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(expected), "{refused}");
     }
 }
 

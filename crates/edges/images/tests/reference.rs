@@ -62,17 +62,17 @@ fn four_pixels() -> ImageBuffer<Rgb<u8>, Vec<u8>> {
 #[test]
 fn channels_come_in_the_order_and_the_layout_that_are_declared() {
     let png = png(four_pixels());
-    let said = |colour, layout| fp32(&ImageInput { colour, layout, ..spec(2, 2) }, &png);
+    let decoded = |colour, layout| fp32(&ImageInput { colour, layout, ..spec(2, 2) }, &png);
     let flat = |planes: [[u8; 4]; 3]| planes.concat().into_iter().map(f32::from).collect::<Vec<_>>();
     let (red, green, blue) = ([255, 0, 0, 10], [0, 255, 0, 20], [0, 0, 255, 30]);
-    assert_eq!(said(Colour::Rgb, Layout::Nchw), flat([red, green, blue]));
-    assert_eq!(said(Colour::Bgr, Layout::Nchw), flat([blue, green, red]));
+    assert_eq!(decoded(Colour::Rgb, Layout::Nchw), flat([red, green, blue]));
+    assert_eq!(decoded(Colour::Bgr, Layout::Nchw), flat([blue, green, red]));
     assert_eq!(
-        said(Colour::Rgb, Layout::Nhwc),
+        decoded(Colour::Rgb, Layout::Nhwc),
         [255, 0, 0, 0, 255, 0, 0, 0, 255, 10, 20, 30].map(|value: u8| f32::from(value))
     );
     // 0.299 · 255 = 76.2, 0.587 · 255 = 149.7, 0.114 · 255 = 29.1, and 2.99 + 11.74 + 3.42 = 18.15.
-    assert_eq!(said(Colour::Grey, Layout::Nchw), [76.0, 150.0, 29.0, 18.0]);
+    assert_eq!(decoded(Colour::Grey, Layout::Nchw), [76.0, 150.0, 29.0, 18.0]);
 }
 
 #[test]

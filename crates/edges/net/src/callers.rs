@@ -36,7 +36,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// All of them.
+    /// Every reason.
     pub const ALL: [Self; 5] = [Self::TooMany, Self::TooManyFromThere, Self::Silent, Self::Stalled, Self::Stranger];
 
     /// Its name in metrics.

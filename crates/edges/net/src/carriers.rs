@@ -24,7 +24,7 @@ pub enum Carrier {
 }
 
 impl Carrier {
-    /// All of them.
+    /// Every carrier.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::SharedMemory, Self::Rdma];
 
     /// The name in configuration, logs and metrics.

@@ -36,14 +36,14 @@ impl ClusterLevel {
         self.0.newest
     }
 
-    /// The level of the cluster, once this process has heard it.
+    /// The level of the cluster, once this process knows it.
     #[must_use]
     pub fn known(&self) -> Option<Level> {
         *self.0.known.borrow()
     }
 
-    /// What this process writes by: until it has heard from its cluster, by the oldest level, which every neighbour
-    /// of the release before reads.
+    /// What this process writes by: until it knows its cluster's level, by the oldest one, which every neighbour of the
+    /// release before reads.
     #[must_use]
     pub fn written(&self) -> Level {
         self.known().unwrap_or_default().min(self.0.newest)
@@ -69,8 +69,8 @@ impl ClusterLevel {
         *self.0.by_log.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// The level of the cluster, for a replica that has applied its whole log. It is told from here on, also if it is
-    /// below those of this program's neighbours: then a release was skipped, and the process ends.
+    /// The level of the cluster, for a replica that has applied its whole log. It is announced from here on, also if it
+    /// is below those of this program's neighbours: then a release was skipped, and the process ends.
     #[must_use]
     pub fn known_by_whole_log(&self) -> Option<Level> {
         if self.known().is_none()

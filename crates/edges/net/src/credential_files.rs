@@ -46,8 +46,8 @@ impl CredentialFiles {
     }
 }
 
-/// Tells a file from what was there before under its name. Neither its time nor its length does: `cp -p` keeps the one,
-/// and keys and their hashes are all of one length.
+/// Tells a file from its predecessor of the same name. Neither its time nor its length does: `cp -p` keeps the one, and
+/// keys and their hashes are all of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp {
     device: u64,

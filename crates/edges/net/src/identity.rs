@@ -23,7 +23,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All of them.
+    /// Every role.
     pub const ALL: [Self; 6] =
         [Self::Scheduler, Self::Backend, Self::Frontend, Self::Operator, Self::Viewer, Self::Federation];
 

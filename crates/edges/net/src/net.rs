@@ -185,7 +185,7 @@ impl Net {
             let until = give_up.min(Instant::now() + check_every);
             match shake_hands(&stream, until, |stream| session.complete_io(stream).map(drop)) {
                 Ok(()) => break,
-                // The session keeps what has been said so far.
+                // The session keeps the messages read so far.
                 Err(error) if error.kind() != io::ErrorKind::TimedOut || Instant::now() >= give_up => {
                     return Err(error);
                 }

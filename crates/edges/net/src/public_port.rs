@@ -17,7 +17,7 @@ use crate::public_stream::{CertificateNames, PublicStream};
 use crate::public_tls::PublicTls;
 use crate::refusals::refused;
 
-/// How long a caller may take nothing of an answer that is there: as long as common servers wait by default. Answers
+/// How long a caller may take nothing of an answer that is ready: as long as common servers wait by default. Answers
 /// lie in memory meanwhile.
 const ANSWER_STALLS_MAX: Duration = Duration::from_secs(60);
 
@@ -107,7 +107,7 @@ pub struct PublicConnection {
     stream: PublicStream,
     port: PublicPort,
     watch: Watch,
-    /// Runs while the caller takes nothing of what is there for it.
+    /// Runs while the caller takes nothing of a ready answer.
     stalled: Option<Pin<Box<Sleep>>>,
     _place: CallerPlace,
 }
@@ -167,7 +167,7 @@ impl PublicConnection {
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the caller took nothing of its answer for too long")))
     }
 
-    fn heard(&mut self, bytes: &[u8]) {
+    fn received(&mut self, bytes: &[u8]) {
         match &mut self.watch {
             Watch::Opening(_, progress) => {
                 if progress.add(bytes) {
@@ -191,7 +191,7 @@ impl AsyncRead for PublicConnection {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
         if polled.is_ready() {
-            self.heard(&buffer.filled()[before..]);
+            self.received(&buffer.filled()[before..]);
         }
         polled
     }

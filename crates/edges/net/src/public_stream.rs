@@ -266,10 +266,10 @@ mod tests {
                 stream.shutdown().await?;
                 io::Result::Ok(stream.get_ref().1.alpn_protocol().unwrap_or_default().to_vec())
             };
-            let mut heard = String::new();
-            let (agreed, read) = tokio::join!(caller, connection.read_to_string(&mut heard));
+            let mut received = String::new();
+            let (agreed, read) = tokio::join!(caller, connection.read_to_string(&mut received));
             read?;
-            Ok((heard, connection.certificate_names().get().to_vec(), agreed?))
+            Ok((received, connection.certificate_names().get().to_vec(), agreed?))
         }
     }
 
@@ -282,8 +282,8 @@ mod tests {
                 let shown = scene.talk(scene.client(version, Some(&ann))).await.unwrap();
                 let names = ["operator ann", "spiffe://clients/operator/ann"].map(str::to_owned).to_vec();
                 assert_eq!(shown, ("hello".into(), names, protocol.to_vec()));
-                let (heard, names, _) = scene.talk(scene.client(version, None)).await.unwrap();
-                assert_eq!((heard.as_str(), names), ("hello", vec![]), "a key may be shown instead");
+                let (received, names, _) = scene.talk(scene.client(version, None)).await.unwrap();
+                assert_eq!((received.as_str(), names), ("hello", vec![]), "a key may be shown instead");
             }
             let foreign = tempfile::tempdir().unwrap();
             let foreign = issue(&Authority::create(foreign.path(), "clients").unwrap(), "ann");
@@ -317,7 +317,7 @@ mod tests {
         let mut nothing = [0; 1];
         tokio::select! {
             read = silent.read(&mut nothing) => panic!("{read:?} of a caller that is silent"),
-            heard = talk => assert_eq!(heard.unwrap().0, "hello", "who is silent keeps no turn"),
+            received = talk => assert_eq!(received.unwrap().0, "hello", "who is silent keeps no turn"),
         }
         // It may have been given one just now.
         let read = tokio::time::timeout(std::time::Duration::from_millis(50), silent.read(&mut nothing)).await;
@@ -364,7 +364,7 @@ mod tests {
         std::fs::write(scene.dir.path().join("operator-server.key"), key).unwrap();
         assert!(scene.tls.reload().unwrap());
         scene.talk(scene.client(&rustls::version::TLS13, None)).await.unwrap();
-        // One of the same time, as `cp -p` makes it, which is not the key's.
+        // A certificate with the same time, as `cp -p` makes it, that does not match the key.
         let time = std::fs::metadata(&path).unwrap().modified().unwrap();
         let beside = scene.dir.path().join("beside.pem");
         std::fs::write(&beside, before).unwrap();

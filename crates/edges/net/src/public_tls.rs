@@ -18,8 +18,8 @@ use crate::http_version::HttpVersion;
 /// HTTP/1.1 by its name in a TLS handshake.
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// Of so many threads one works on handshakes of strangers at a time, each of which takes an operation with the private
-/// key: the others serve requests meanwhile, however often clients reconnect.
+/// One of this many threads works on handshakes of strangers at a time, each of which takes an operation with the
+/// private key: the others serve requests meanwhile, however often clients reconnect.
 const THREADS_PER_HANDSHAKE: usize = 2;
 
 /// The files of the public ports' certificates.

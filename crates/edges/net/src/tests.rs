@@ -42,7 +42,7 @@ async fn talk(from: &Net, to: &Net, role: Role) -> bool {
         connection.flush().await.ok()?;
         connection.read_u8().await.is_err().then_some(())
     });
-    let asked = async {
+    let exchange = async {
         let mut connection = from.dial(&addr, &role.into()).await.ok()?;
         connection.write_all(b"ping").await.ok()?;
         connection.flush().await.ok()?;
@@ -50,9 +50,9 @@ async fn talk(from: &Net, to: &Net, role: Role) -> bool {
         connection.read_exact(&mut word).await.ok()?;
         (&word == b"ping").then_some(())
     };
-    let heard = tokio::time::timeout(SOON, asked).await.expect("refusals do not hang").is_some();
+    let received = tokio::time::timeout(SOON, exchange).await.expect("refusals do not hang").is_some();
     answering.abort();
-    heard
+    received
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ pub enum Error {
     /// More than [`MODEL_BYTES_MAX`].
     #[error("the model has {bytes} bytes; expected at most {max}, with its weights inside", max = MODEL_BYTES_MAX)]
     TooLong {
-        /// What it has.
+        /// The size of the model.
         bytes: usize,
     },
     /// Something exceeds one of the limits of this crate.

@@ -2,8 +2,8 @@
 //!
 //! An input is its position among all inputs with their types and shapes; an initializer its shape, element type and
 //! elements; a node its operator with version, attributes and the hashes of what it uses. Names do not count. The hash
-//! is conservative: what computes the same and is written otherwise (commuted operands, a default that one model spells
-//! out) may differ.
+//! is conservative: what computes the same and is written differently (commuted operands, a default that one model
+//! spells out) may differ.
 
 mod graph;
 mod node;

@@ -16,7 +16,7 @@ pub struct Report {
     pub bytes: u64,
     /// Nodes of the main graph.
     pub nodes: usize,
-    /// Those that lie on a path from inputs to outputs.
+    /// The nodes on a path from inputs to outputs.
     pub nodes_on_paths: usize,
     /// Values of the main graph: inputs, initializers and what nodes make.
     pub values: usize,
@@ -28,7 +28,7 @@ pub struct Report {
     pub operator_sets: Vec<(String, i64)>,
     /// All cut points.
     pub cuts_found: usize,
-    /// Those that are kept, at most [`CUTS_MAX`], evenly by position.
+    /// The cuts that are kept, at most [`CUTS_MAX`], evenly by position.
     pub cuts: Vec<CutReport>,
 }
 

@@ -1,8 +1,8 @@
 //! A part of a model: what lies between two cut points, as a model of its own.
 //!
-//! Nodes, initializers and everything else are copied as they lie in the file; only the value at each end is written
-//! anew, as an input or output. What is not on a path but needed (constants, shapes) goes into each part that needs it.
-//! Dead nodes and training information are left out; functions and operator sets stay, all of them.
+//! Nodes, initializers and everything else are copied as they lie in the file; only the value at each end is rewritten,
+//! as an input or output. What is not on a path but needed (constants, shapes) goes into each part that needs it. Dead
+//! nodes and training information are left out; functions and operator sets stay, all of them.
 
 use prost::Message as _;
 

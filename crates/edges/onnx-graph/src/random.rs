@@ -8,13 +8,13 @@ const DROPOUT_BY_INPUT: i64 = 12;
 const DROPOUT_QUIET: i64 = 7;
 
 /// `version` is that of the operator's domain. Names decide, whatever the domain: a vendor's RandomNormal is random,
-/// too. Even with a seed a node draws anew each time it runs.
+/// too. Even with a seed a node draws again each time it runs.
 pub(crate) fn is_random_operator(node: &NodeProto, version: Option<i64>) -> bool {
     match node.op_type() {
         "Dropout" => match version {
             Some(DROPOUT_BY_INPUT..) => node.input.get(2).is_some_and(|mode| !mode.is_empty()),
             Some(DROPOUT_QUIET..) => false,
-            // Where no version is said, it may be one of those.
+            // Without a version it may be one of those.
             Some(_) | None => {
                 !node.attribute.iter().any(|attribute| attribute.name() == "is_test" && attribute.i() != 0)
             }

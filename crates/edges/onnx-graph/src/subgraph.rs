@@ -9,11 +9,11 @@ use crate::onnx::{AttributeProto, GraphProto, NodeProto, SparseTensorProto};
 /// A name that a graph uses and does not make: whatever is around it has to.
 pub(crate) struct Free<'a> {
     pub(crate) name: &'a str,
-    /// Who uses it first.
+    /// Its first user.
     pub(crate) user: User<'a>,
 }
 
-/// Who uses a name. Words are made of it only for a message: there may be millions of names.
+/// The user of a name. Words are made of it only for a message: there may be millions of names.
 #[derive(Clone, Copy)]
 pub(crate) enum User<'a> {
     /// The node of that number.

@@ -14,7 +14,7 @@ pub(crate) enum Wire {
     Fixed32,
 }
 
-/// One field, by its places in the file.
+/// One field, by its position in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Field {
     pub(crate) number: u32,
@@ -32,7 +32,7 @@ pub(crate) struct NoField {
     pub(crate) problem: &'static str,
 }
 
-/// The fields of the message in a range of the file, in order; ends at the first that is none.
+/// The fields of the message in a range of the file, in order; ends at the first invalid one.
 pub(crate) struct Fields<'a> {
     /// The file up to the end of the message.
     bytes: &'a [u8],

@@ -1,5 +1,5 @@
 //! Negotiation of a link's carrier between its two ends. A link begins on its connection; the dialling process may ask
-//! for another carrier. Each direction switches by itself, at a frame that says so, and keeps its order.
+//! for another carrier. Each direction switches separately, at a frame that says so, and keeps its order.
 
 #![allow(missing_docs, reason = "the derive writes archived twins of the enums without documentation")]
 

@@ -201,7 +201,7 @@ pub enum FromBackend {
         token: Token,
         /// The model of the plan.
         model: ModelId,
-        /// Why.
+        /// The reason for the refusal.
         refusal: Refusal,
     },
     /// A plan is done.
@@ -214,7 +214,7 @@ pub enum FromBackend {
         /// Nanoseconds for each MiB of 2^20 bytes.
         per_mib: u64,
     },
-    /// The models that it runs through shared trunks now, on all its GPUs; in place of those that it told of before.
+    /// The models that it runs through shared trunks now, on all its GPUs; in place of those that it reported before.
     /// After a seal, and when it has changed. From level 3 on.
     Hosts {
         /// The models, by id.

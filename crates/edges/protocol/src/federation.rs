@@ -41,7 +41,7 @@ pub struct FederatedPlanView {
     pub id: u64,
     /// Why: a stable label.
     pub cause: String,
-    /// Which.
+    /// The moves of the plan, with their states.
     pub moves: Vec<FederatedMoveView>,
 }
 

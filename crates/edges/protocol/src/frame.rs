@@ -152,7 +152,7 @@ const ECHO_BYTES: usize = 9;
 /// A received frame: the message and the raw bytes behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<M> {
-    /// What its header and meta said, decoded.
+    /// Its header and meta, decoded.
     pub message: M,
     /// The raw bytes.
     pub tail: Bytes,
@@ -349,8 +349,8 @@ mod tests {
         let mut former = newest.to_vec();
         former[4..6].copy_from_slice(&12_u16.to_le_bytes());
         let header = former[..FRAME_HEADER_BYTES].try_into().unwrap();
-        let said = FrameHeader::parse(header, Level::OLDEST).unwrap_err().to_string();
-        assert!(said.starts_with("frame version 12 from the peer; this process reads 13 to 13"), "{said}");
+        let message = FrameHeader::parse(header, Level::OLDEST).unwrap_err().to_string();
+        assert!(message.starts_with("frame version 12 from the peer; this process reads 13 to 13"), "{message}");
         for unknown in [Level::OLDEST.formats().frames - 1, Level::NEWEST.formats().frames + 1] {
             let mut bytes = newest.to_vec();
             bytes[4..6].copy_from_slice(&unknown.to_le_bytes());

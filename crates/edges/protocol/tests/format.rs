@@ -1,6 +1,6 @@
 //! What this release writes at a level is what every release wrote at it: committed bytes of frames of every message,
-//! and of what travels in protobuf, which is only ever added to. Who changes a message adds a level, keeps the old
-//! layout beside the new one, and writes new files: `cargo test -p symphony-protocol --test format -- --ignored`.
+//! and of what travels in protobuf, which is only ever added to. To change a message, add a level, keep the old layout
+//! beside the new one, and write new files: `cargo test -p symphony-protocol --test format -- --ignored`.
 
 use std::collections::BTreeSet;
 

@@ -62,7 +62,7 @@ impl RdmaError {
     }
 }
 
-/// Why a connection is of no more use.
+/// Why a connection is no longer of use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// This end has ended it.

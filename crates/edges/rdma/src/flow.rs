@@ -47,7 +47,7 @@ impl Flow {
     /// The peer returns credits.
     ///
     /// # Errors
-    /// If it was not sent so much.
+    /// If more is given back than was sent.
     pub const fn given_back(&mut self, credits: u32) -> Result<(), FlowError> {
         if credits > self.out {
             return Err(FlowError::Credits { given: credits, out: self.out });

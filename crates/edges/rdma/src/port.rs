@@ -20,7 +20,7 @@ pub struct Port {
     pub lid: u16,
     /// Which of its global names is used.
     pub gid_index: u8,
-    /// That name.
+    /// The name.
     pub gid: [u8; 16],
 }
 
@@ -33,9 +33,9 @@ pub enum PortError {
     /// Not the one that is wanted.
     #[error("there is no RDMA device `{wanted}`; there are {there}")]
     Other {
-        /// What is wanted.
+        /// The name that was asked for.
         wanted: String,
-        /// What there is.
+        /// The names of existing devices.
         there: String,
     },
     /// No port is up.

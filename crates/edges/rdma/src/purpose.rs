@@ -13,7 +13,7 @@ const READS_POSTED: usize = 88;
 /// What the connections of `Fabric` are for. Both ends of a connection have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Payloads are read, and what is said of them is large: some hundred peers, with 0.9 MiB for each stream.
+    /// Payloads are read, and the messages about them are large: some hundred peers, with 0.9 MiB for each stream.
     Payloads,
     /// Frames: a thousand links, with 112 KiB for each. No peer reads memory.
     Frames,
@@ -61,7 +61,7 @@ impl Purpose {
         }
     }
 
-    /// Completions of one connection that may wait to be heard at a time: each work that is posted has one.
+    /// Completions of one connection that may wait to be polled at a time: each work that is posted has one.
     #[must_use]
     pub const fn completions(self) -> u32 {
         self.send_queue() + RECEIVE_BUFFERS as u32

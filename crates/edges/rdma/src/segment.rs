@@ -27,7 +27,7 @@ pub enum SegmentKind {
 /// The head of one SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// What it is for.
+    /// Data, credits, a proof or the end.
     pub kind: SegmentKind,
     /// Counts the segments of one direction from 0, to detect stale contents of a reused buffer.
     pub number: u64,
@@ -95,11 +95,11 @@ impl Segment {
             _ => return Err(SegmentError::Magic),
         };
         let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|byte| header[at + byte]));
-        let said = word(4);
+        let declared = word(4);
         // Of a stream an empty piece is the end, which has a kind of its own.
         let has_data = matches!(kind, SegmentKind::Data | SegmentKind::Proof);
-        if said as usize != data.len() || has_data != (said != 0) {
-            return Err(SegmentError::Length { said, has: data.len() });
+        if declared as usize != data.len() || has_data != (declared != 0) {
+            return Err(SegmentError::Length { said: declared, has: data.len() });
         }
         if word(CHECKSUM_AT) != checksum(bytes) {
             return Err(SegmentError::Checksum);

@@ -23,7 +23,7 @@ pub enum ApplyError {
     /// It was tried and failed; the previous versions are still served.
     #[error("{reason}")]
     Failed {
-        /// Why.
+        /// The reason, as the cluster reported it.
         reason: String,
         /// The log index of the cluster's answer, for callers that watch the cluster themselves.
         as_of: u64,
@@ -59,7 +59,7 @@ fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
 }
 
 /// Makes the cluster serve the versions of the rollout; returns when it does, or cannot. Nothing is rolled back but a
-/// canary: a repetition continues from there. `told` is told what is next, once, before it is done. Returns the log
+/// canary: a repetition continues from there. `report` gets each next step once, before it is done. Returns the log
 /// index from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
@@ -69,20 +69,20 @@ pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,
     within: Duration,
-    mut told: impl FnMut(&Next) + Send,
+    mut report: impl FnMut(&Next) + Send,
 ) -> Result<u64, ApplyError> {
     // The first read is linearizable: an older view might lack existing models.
     let mut from = control.get(true, AGREE_WITHIN.min(within)).await?.applied_index;
     let mut view = control.watch("model repository");
     let (mut waiting, mut last) = (None, None);
     // A view that was asked for, with the load in it.
-    let mut asked: Option<Arc<View>> = None;
+    let mut fetched: Option<Arc<View>> = None;
     loop {
-        let current = asked.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
+        let current = fetched.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
         let is_old = current.applied_index < from;
         let next = if is_old { Next::Wait(None) } else { rollout.next(&current, Instant::now()) };
         if last.as_ref() != Some(&next) {
-            told(&next);
+            report(&next);
             last = Some(next.clone());
         }
         if !matches!(next, Next::Wait(_)) {
@@ -134,7 +134,7 @@ pub async fn apply(
             }
             Next::WaitFor(time) => {
                 tokio::time::sleep(time).await;
-                asked = Some(Arc::new(control.get(true, within).await?));
+                fetched = Some(Arc::new(control.get(true, within).await?));
             }
             Next::Done => return Ok(current.applied_index),
             Next::Failed(reason) => return Err(ApplyError::Failed { reason, as_of: current.applied_index }),
@@ -142,7 +142,7 @@ pub async fn apply(
     }
 }
 
-/// Has the cluster serve a model otherwise. Returns what the operator should know; empty if there is nothing.
+/// Changes how the cluster serves a model. Returns what the operator should know; empty if there is nothing.
 ///
 /// # Errors
 /// If it does not answer within this time, or refuses.
@@ -158,7 +158,7 @@ pub async fn change_model(
     Ok(control.call(within, call).await?.warning)
 }
 
-/// Has the cluster split the requests for a model that name no version.
+/// Makes the cluster split the requests for a model that name no version.
 ///
 /// # Errors
 /// If it does not answer within this time, or refuses.

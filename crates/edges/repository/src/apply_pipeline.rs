@@ -1,4 +1,4 @@
-//! Has a cluster serve pipelines.
+//! Makes a cluster serve pipelines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub async fn apply_pipeline(
     pipeline_ready(control, declaration, epoch, within).await
 }
 
-/// Makes the cluster serve no more what is called so, a pipeline or all versions of a model; returns the log index from
+/// Makes the cluster stop serving what has this name, a pipeline or all versions of a model; returns the log index from
 /// which on it does not.
 ///
 /// # Errors
@@ -53,8 +53,8 @@ pub async fn unload(control: &ControlClient, name: &str, within: Duration) -> Re
     Ok(control.get(true, AGREE_WITHIN).await?.applied_index)
 }
 
-/// Has the cluster agree to a pipeline. The reply has the epoch as of which it is there, and what the operator should
-/// know.
+/// Makes the cluster agree to a pipeline. The reply has the epoch as of which it is loaded, and what the operator
+/// should know.
 ///
 /// # Errors
 /// If it does not answer, or refuses.
@@ -71,7 +71,7 @@ pub async fn load_pipeline(
     control.call(AGREE_WITHIN, call).await
 }
 
-/// Has the cluster agree to be without a pipeline.
+/// Makes the cluster agree to remove a pipeline.
 ///
 /// # Errors
 /// If it does not answer, or refuses.

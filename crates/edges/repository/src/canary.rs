@@ -11,14 +11,15 @@ pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// Requests that a step takes to say anything.
 const REQUESTS_MIN: u64 = 50;
 
-/// What the version did lately is looked at by itself, in windows of this length: in a long step, what was good for an
+/// What the version did lately is judged separately, in windows of this length: in a long step, what was good for an
 /// hour would hide for minutes that it is not any more.
 const LATELY: Duration = Duration::from_secs(30);
 
-/// So many times what a whole step may have is too much in such a window: there are many, and each has few requests.
+/// A window fails only with this many times what a whole step may have: there are many windows, and each has few
+/// requests.
 const LATELY_FACTOR: f64 = 5.0;
 
-/// A step that sees fewer requests goes on for at most so many times its length.
+/// A step that sees fewer requests lasts for at most this many times its length.
 const STEP_STRETCH_MAX: u32 = 10;
 
 /// How a new version is tried out.
@@ -57,12 +58,12 @@ struct StepUnderWay {
     lately_since: Instant,
 }
 
-/// What becomes of a trial now.
+/// What to do with a trial now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum TrialStep {
     /// The traffic is to be split so.
     Split(Traffic),
-    /// Look again after so long.
+    /// Look again after this time.
     Wait(Duration),
     /// The new version has passed.
     Over,
@@ -71,7 +72,7 @@ pub(crate) enum TrialStep {
 /// What a lead has counted of a model's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrialCounts {
-    /// The lead: another one counts anew.
+    /// The lead: another one counts from zero.
     pub(crate) token: Token,
     /// Requests that were given up, late, or got no result.
     pub(crate) bad: u64,
@@ -217,7 +218,7 @@ impl Trial {
     }
 }
 
-/// The split in which the version gets so many per cent, and the others share the rest as before.
+/// The split in which the version gets this many per cent, and the others share the rest as before.
 fn with_part(before: &Traffic, version: u64, percent: u32) -> Traffic {
     let total: u64 = before.weights.values().map(|&weight| u64::from(weight)).sum::<u64>().max(1);
     let rest = |weight: u32| (u64::from(weight) * u64::from(100 - percent) * 1000 / total).max(1) as u32;
@@ -298,7 +299,7 @@ mod tests {
         assert!(matches!(at(1831, counts(4, 18_100)), TrialStep::Wait(_)));
         assert_eq!(at(1836, counts(30, 18_160)), TrialStep::Split(before));
         let words = "30 of 160 requests were given up, late or failed within half a minute";
-        assert!(trial.failure().is_some_and(|said| said.contains(words)), "{:?}", trial.failure());
+        assert!(trial.failure().is_some_and(|reason| reason.contains(words)), "{:?}", trial.failure());
     }
 
     #[test]

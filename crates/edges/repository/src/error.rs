@@ -20,7 +20,7 @@ pub enum RepositoryError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// The text is no model configuration.
@@ -43,7 +43,7 @@ pub enum RepositoryError {
         /// The defect and the expected value.
         problem: String,
     },
-    /// The profile is none.
+    /// The profile is invalid.
     #[error(transparent)]
     Profile(#[from] symphony_executor::profile::ProfileFileError),
     /// What is beside a pipeline's configuration says nothing that can be run.

@@ -30,7 +30,7 @@ pub mod parameters {
     pub const SUBCLUSTER: &str = "subcluster";
     /// `true` if it is to share its trunk with no other model; `false` if not given.
     pub const OWN_TRUNK: &str = "own_trunk";
-    /// All of them.
+    /// Every key.
     pub const ALL: [&str; 7] = [SLO_MS, PROFILE, TRANSFORMS, POLICY, VALUE, SUBCLUSTER, OWN_TRUNK];
 }
 
@@ -155,8 +155,8 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         return refuse("model_transaction_policy.decoupled", "is true; expected false: a request has one answer");
     }
     let label_files = label_files(&config.output)?;
-    let said = Parameters::read(config.parameters)?;
-    let (slo, policy) = (said.slo()?, said.policy()?);
+    let parameters = Parameters::read(config.parameters)?;
+    let (slo, policy) = (parameters.slo()?, parameters.policy()?);
     Ok(ModelConfig {
         engine: engine(&config.platform, &config.backend, config.default_model_filename)?,
         batch_max,
@@ -164,13 +164,13 @@ fn check(config: wire::ModelConfig, name: &str) -> Checked<ModelConfig> {
         versions: versions(config.version_policy)?,
         device: device(&config.instance_group, &mut notes)?,
         slo,
-        profile: said.file(parameters::PROFILE)?.unwrap_or_else(|| PROFILE_FILE.to_owned()),
-        transforms: said.file(parameters::TRANSFORMS)?,
+        profile: parameters.file(parameters::PROFILE)?.unwrap_or_else(|| PROFILE_FILE.to_owned()),
+        transforms: parameters.file(parameters::TRANSFORMS)?,
         label_files,
-        value: said.value(&policy)?,
+        value: parameters.value(&policy)?,
         policy,
-        subcluster: said.text(parameters::SUBCLUSTER).to_owned(),
-        own_trunk: said.own_trunk()?,
+        subcluster: parameters.text(parameters::SUBCLUSTER).to_owned(),
+        own_trunk: parameters.own_trunk()?,
         notes: config
             .dynamic_batching
             .map_or(Ok(notes.clone()), |batching| dynamic_batching(batching, batch_max, slo, notes))?,

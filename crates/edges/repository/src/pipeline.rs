@@ -15,7 +15,7 @@ use crate::{RepositoryError, no_difference};
 /// A pipeline of a repository, as a cluster can be asked to load it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RepositoryPipeline {
-    /// What it is.
+    /// Stages, edges and SLO.
     pub declaration: PipelineDeclaration,
     /// Fields of its configuration that have no effect here, as text.
     pub notes: Vec<String>,
@@ -64,7 +64,7 @@ pub fn parse_pipeline(
     Ok(RepositoryPipeline { declaration, notes })
 }
 
-/// What is said without effect.
+/// Notes on fields that have no effect.
 fn notes(config: &wire::ModelConfig) -> Vec<String> {
     let mut notes = no_difference::notes(config);
     let fields = [
@@ -72,8 +72,10 @@ fn notes(config: &wire::ModelConfig) -> Vec<String> {
         ("instance_group", !config.instance_group.is_empty()),
         ("output.label_filename", config.output.iter().any(|output| !output.label_filename.is_empty())),
     ];
-    let said = fields.into_iter().filter(|(_, is_there)| *is_there);
-    notes.extend(said.map(|(field, _)| format!("{field} makes no difference: the models of its steps have their own")));
+    let present = fields.into_iter().filter(|(_, is_there)| *is_there);
+    notes.extend(
+        present.map(|(field, _)| format!("{field} makes no difference: the models of its steps have their own")),
+    );
     notes
 }
 
@@ -122,19 +124,19 @@ fn declaration(
 }
 
 /// SLO and value: in `pipeline.toml`, or as parameters as models have them.
-fn objective(said: Parameters, extras: &PipelineExtras) -> Checked<(Nanos, RequestValue)> {
+fn objective(parameters: Parameters, extras: &PipelineExtras) -> Checked<(Nanos, RequestValue)> {
     let of_pipelines = [parameters::SLO_MS, parameters::VALUE];
-    if let Some(other) = parameters::ALL.into_iter().find(|&key| !of_pipelines.contains(&key) && said.has(key)) {
+    if let Some(other) = parameters::ALL.into_iter().find(|&key| !of_pipelines.contains(&key) && parameters.has(key)) {
         let problem = "is a model's; expected slo_ms and value, and everything else at the models of the steps";
         return refuse(format!("parameters[\"{other}\"]"), problem);
     }
     let given = [(parameters::SLO_MS, extras.slo.is_some()), (parameters::VALUE, extras.value.is_some())];
-    if let Some((key, _)) = given.into_iter().find(|&(key, in_extras)| in_extras && said.has(key)) {
+    if let Some((key, _)) = given.into_iter().find(|&(key, in_extras)| in_extras && parameters.has(key)) {
         return refuse(format!("parameters[\"{key}\"]"), "is given in pipeline.toml, too; expected one of both");
     }
-    let slo = extras.slo.map_or_else(|| said.slo(), Ok)?;
+    let slo = extras.slo.map_or_else(|| parameters.slo(), Ok)?;
     let expected = format!("a number from {} to {}", RequestValue::MIN, RequestValue::MAX);
-    let value = match (extras.value, said.number(parameters::VALUE, &expected)?) {
+    let value = match (extras.value, parameters.number(parameters::VALUE, &expected)?) {
         (Some(value), _) => value,
         (None, None) => RequestValue::ONE,
         (None, Some(number)) => match RequestValue::from_number(number) {
@@ -193,7 +195,7 @@ fn tensor(what: &str, name: String, data_type: i32, dims: &[i64]) -> Checked<Ten
 /// The steps as stages. A stage has the name of its model; those that ask the same one are counted from the second on.
 fn stages(steps: Vec<wire::model_ensembling::Step>) -> Checked<Vec<DeclaredStage>> {
     let mut stages: Vec<DeclaredStage> = Vec::with_capacity(steps.len().min(symphony_pipeline::STAGES_MAX));
-    let mut asked: BTreeMap<String, usize> = BTreeMap::new();
+    let mut uses: BTreeMap<String, usize> = BTreeMap::new();
     for (at, step) in steps.into_iter().enumerate() {
         let field = |name: &str| format!("step.{at}.{name}");
         let base = step.model_name;
@@ -201,7 +203,7 @@ fn stages(steps: Vec<wire::model_ensembling::Step>) -> Checked<Vec<DeclaredStage
             return refuse(field("model_name"), format!("is `{base}`; expected a model's name without a version"));
         }
         let model = match step.model_version {
-            // Not said, or Triton's word for the latest.
+            // Not given, or Triton's number for the latest.
             0 | -1 => base.clone(),
             version => match u64::try_from(version) {
                 Ok(version) => VersionedName { name: &base, version }.loaded_as(),
@@ -210,7 +212,7 @@ fn stages(steps: Vec<wire::model_ensembling::Step>) -> Checked<Vec<DeclaredStage
                 }
             },
         };
-        let times = asked.entry(base.clone()).or_insert(0);
+        let times = uses.entry(base.clone()).or_insert(0);
         *times += 1;
         let name = if *times == 1 { base } else { format!("{base}.{times}") };
         stages.push(DeclaredStage {

@@ -255,8 +255,8 @@ fn up_to(latency: &LatencyProfile, batch_max: u32) -> LatencyProfile {
 
 /// Whether the profiled model has the tensors of the configuration. The configuration sets the order; it may omit
 /// outputs, and use other shapes with as many elements.
-fn same_tensors(what: &str, said: &[TensorSpec], profiled: &[TensorSpec]) -> Result<(), String> {
-    for spec in said {
+fn same_tensors(what: &str, declared: &[TensorSpec], profiled: &[TensorSpec]) -> Result<(), String> {
+    for spec in declared {
         let Some(known) = profiled.iter().find(|known| known.name == spec.name) else {
             let known: Vec<_> = profiled.iter().map(|known| known.name.as_str()).collect();
             return Err(format!("has no {what} `{}`, which {CONFIG_FILE} names, but {}", spec.name, known.join(", ")));
@@ -269,7 +269,7 @@ fn same_tensors(what: &str, said: &[TensorSpec], profiled: &[TensorSpec]) -> Res
             ));
         }
     }
-    match profiled.iter().find(|known| what == "input" && !said.iter().any(|spec| spec.name == known.name)) {
+    match profiled.iter().find(|known| what == "input" && !declared.iter().any(|spec| spec.name == known.name)) {
         Some(unsaid) => Err(format!("has an {what} `{}`, which {CONFIG_FILE} does not name", unsaid.name)),
         None => Ok(()),
     }

@@ -52,7 +52,7 @@ pub enum Next {
     SetTraffic(String, Traffic),
     /// Wait until the view changes. If no GPU takes a version, its name, and why.
     Wait(Option<(String, NoGpu)>),
-    /// Wait so long, and ask with a view that has the load in it.
+    /// Wait for this time, then go on with a view that has the load in it.
     WaitFor(Duration),
     /// The cluster is as it shall be.
     Done,
@@ -176,7 +176,7 @@ impl Rollout {
         }
     }
 
-    /// Has the wanted versions loaded, and waits until they are ready.
+    /// Loads the wanted versions, and waits until they are ready.
     fn load_wanted(&mut self, view: &View) -> Option<Next> {
         let (mut waits, mut no_gpu, mut failed) = (false, None, None);
         for (name, spec) in &self.wanted {
@@ -311,10 +311,10 @@ impl Rollout {
             Device::Cpu => !is_cpu(&backend.executor) && backend.executor != "emulated",
         });
         unfit.map_or(Ok(()), |backend| {
-            let asked = if self.device == Device::Gpu { "KIND_GPU" } else { "KIND_CPU" };
+            let requested = if self.device == Device::Gpu { "KIND_GPU" } else { "KIND_CPU" };
             let (name, executor) = (&backend.name, &backend.executor);
             Err(format!(
-                "instance_group asks for {asked}, and backend `{name}` of its sub-cluster runs executor {executor}"
+                "instance_group asks for {requested}, and backend `{name}` of its sub-cluster runs executor {executor}"
             ))
         })
     }

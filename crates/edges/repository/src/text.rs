@@ -25,7 +25,7 @@ static MODEL_CONFIG: LazyLock<MessageDescriptor> = LazyLock::new(|| {
 /// process with it.
 const NESTING_MAX: usize = 32;
 
-/// Fields of Triton's by which a model would be served otherwise than here, and what to do instead.
+/// Fields of Triton's by which a model would be served differently than here, and what to do instead.
 const NOT_SERVED: [(&str, &str); 1] = [(
     "sequence_batching",
     "every request stands by itself here: let the client send the state along, as an input, and take it from an output",
@@ -196,7 +196,7 @@ mod tests {
         assert_eq!(many("input { name: \"{[<\" } # {[<\n output [ { name: '\\'{' } ]"), Ok(()));
     }
 
-    /// That of a second version policy: the whole text before it was read.
+    /// The refusal of a second version policy: the whole text before it was read.
     fn refused() -> Result<(), BadText> {
         Err(BadText { line: 3, problem: "'version_policy' is already set".into() })
     }

@@ -111,8 +111,8 @@ fn what_is_not_said_has_tritons_defaults() {
     assert_eq!(config.engine, Engine::Onnx { file: "model.onnx".into() });
     assert_eq!(config.versions, VersionPolicy::Latest(1));
     assert_eq!((config.signature, config.device), (None, Device::Any));
-    let said = (config.profile.as_str(), config.policy.to_string(), config.notes.len());
-    assert_eq!(said, ("profile.toml", "auto".into(), 0));
+    let defaults = (config.profile.as_str(), config.policy.to_string(), config.notes.len());
+    assert_eq!(defaults, ("profile.toml", "auto".into(), 0));
     let with = |more: &str| parse(&format!("{LEAST} {more}")).unwrap();
     assert_eq!(with("version_policy { latest { num_versions: 3 } }").versions, VersionPolicy::Latest(3));
     assert_eq!(with("version_policy: { all: {} }").versions, VersionPolicy::All);

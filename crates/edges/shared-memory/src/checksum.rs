@@ -2,8 +2,7 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// From so many bytes on wide registers are worth their preparations (measured: they are slower at 64, twice as fast at
-/// 512).
+/// From this many bytes on wide registers pay for their set-up (measured: they are slower at 64, twice as fast at 512).
 const WIDE_FROM: usize = 512;
 
 /// The checksum of bytes that follow those of which `checksum` is.

@@ -22,7 +22,7 @@ pub(crate) fn append(words: &[AtomicU64], to: &mut Vec<u64>) {
             options(nostack, preserves_flags),
         );
     }
-    // SAFETY: so many were reserved, and have just been written.
+    // SAFETY: `words.len()` more were reserved, and have just been written.
     unsafe { to.set_len(to.len() + words.len()) };
 }
 

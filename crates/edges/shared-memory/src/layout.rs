@@ -59,7 +59,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// A pool of so many words with so many entries; none if no data would fit, or it is too large.
+    /// A pool of this many words with this many entries; none if no data would fit, or it is too large.
     pub(crate) fn new(words: usize, entries: usize) -> Option<Self> {
         let fits = entries.is_power_of_two() && entries <= ENTRIES_MAX && words as u64 <= POOL_BYTES_MAX / 8;
         let data = (HEAD_WORDS + entries.checked_mul(ENTRY_WORDS)?).next_multiple_of(UNIT_WORDS);

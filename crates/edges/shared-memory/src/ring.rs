@@ -46,7 +46,7 @@ pub enum RingError {
     Written {
         /// What it says.
         written: u64,
-        /// What was taken of it.
+        /// Bytes that this end has taken.
         taken: u64,
         /// How many bytes its ring holds.
         bytes: usize,
@@ -56,7 +56,7 @@ pub enum RingError {
     Taken {
         /// What it says.
         taken: u64,
-        /// What was written.
+        /// Bytes that this end has written.
         written: u64,
         /// How many bytes the ring holds.
         bytes: usize,
@@ -90,7 +90,7 @@ pub struct RingMemory {
 }
 
 impl RingMemory {
-    /// Memory with a ring of so many bytes, a power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`].
+    /// Memory with a ring of this many bytes, a power of two from [`RING_BYTES_MIN`] to [`RING_BYTES_MAX`].
     ///
     /// # Errors
     /// If the system has no memory that can be shared and sealed, or the size is impossible.
@@ -120,7 +120,7 @@ impl RingMemory {
     }
 }
 
-/// The bytes of the ring in so many words; none if there is no such ring.
+/// The bytes of the ring in this many words; none if there is no such ring.
 fn ring_of(words: usize) -> Option<usize> {
     let bytes = words.checked_sub(RING_HEAD_WORDS)?.checked_mul(8)?;
     (bytes.is_power_of_two() && (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes)).then_some(bytes)
@@ -333,7 +333,8 @@ impl<M: AsRef<[AtomicU64]>> RingReceiver<M> {
         self.sleep.woken();
     }
 
-    /// Announces that this side sleeps until something arrives. False if something is there already, the end included.
+    /// Announces that this side sleeps until something arrives. False if there is something to read already, the end
+    /// included.
     ///
     /// # Errors
     /// If the other side's counters are impossible.

@@ -166,8 +166,8 @@ fn two_mappings_are_one_stream() {
     assert!(RingMemory::create(BYTES).unwrap().join(not_a_ring.descriptor()).is_err());
 }
 
-/// Two threads, each of which sleeps whenever it finds nothing to do, by what it is told alone: a wake-up that is lost
-/// hangs the test.
+/// Two threads, each of which sleeps whenever it finds nothing to do, by the other's signals alone: a wake-up that is
+/// lost hangs the test.
 #[test]
 fn no_wake_up_is_lost() {
     use std::sync::mpsc;

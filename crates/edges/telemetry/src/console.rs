@@ -1,4 +1,4 @@
-//! The console: files of a page, and the questions that it asks. Who answers them is the program.
+//! The console: files of a page, and the questions that it asks. The program answers them.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

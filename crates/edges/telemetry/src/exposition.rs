@@ -1,4 +1,4 @@
-//! The formats in which metrics are told, and which of them a scraper wants.
+//! The formats of metrics, and which of them a scraper wants.
 
 /// A format of `/metrics`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,8 +16,8 @@ pub(crate) enum Exposition {
 const PROTO: &str = "io.prometheus.client.MetricFamily";
 
 impl Exposition {
-    /// What a scraper wants, by its `Accept`: what it names and likes best, of equals the first above. Who says nothing
-    /// gets the older text.
+    /// What a scraper wants, by its `Accept`: what it names and likes best, of equals the first above. Without an
+    /// `Accept` header, the older text.
     pub(crate) fn wanted(accept: &str) -> Self {
         let ranges: Vec<Range<'_>> = accept.split(',').map(Range::read).collect();
         let quality_of = |format: Self| {
@@ -68,7 +68,9 @@ impl<'a> Range<'a> {
     }
 
     fn says(&self, name: &str, value: &str) -> bool {
-        self.parameters.iter().any(|(given, said)| given.eq_ignore_ascii_case(name) && said.eq_ignore_ascii_case(value))
+        self.parameters
+            .iter()
+            .any(|(given, given_value)| given.eq_ignore_ascii_case(name) && given_value.eq_ignore_ascii_case(value))
     }
 
     fn names(&self, format: Exposition) -> bool {

@@ -21,7 +21,7 @@ pub const MODELS_MAX: usize = 512;
 pub const RECENT_SLOTS: u64 = 6;
 /// Slots in a point of an overview's trend: two minutes, so that an hour has thirty points.
 pub const TREND_SLOTS: u64 = 12;
-/// Single requests are remembered for so many slots, ten minutes: leaders can explain them for no longer.
+/// Single requests are remembered for this many slots, ten minutes: leaders can explain them for no longer.
 const EXAMPLE_SLOTS: u64 = 60;
 /// Single requests of each kind in a slot: some to compare, and little memory.
 const EXAMPLES_PER_SLOT: usize = 4;
@@ -55,7 +55,7 @@ pub struct Counts {
     pub late: u64,
     /// Given up by a scheduler.
     pub dropped: u64,
-    /// Ended without an answer otherwise.
+    /// Ended without an answer in any other way.
     pub failed: u64,
     /// Withdrawn by their clients.
     pub cancelled: u64,
@@ -538,7 +538,7 @@ impl History {
             self.models.insert(model.to_owned(), VecDeque::new());
         }
         let slots = self.models.get_mut(model)?;
-        // One that waited for its turn to be counted may be of the slot before.
+        // A request that waited for its turn to be counted may be of the slot before.
         if slots.back().is_none_or(|last| last.number < now) {
             while slots.front().is_some_and(|first| first.number + SLOTS_MAX <= now) {
                 slots.pop_front();

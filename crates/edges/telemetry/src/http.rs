@@ -45,7 +45,7 @@ const IDLE_MAX: Duration = Duration::from_secs(75);
 /// How long an answer of `/api/history` is good: consoles ask again each second.
 const HISTORY_FRESH: Duration = Duration::from_secs(1);
 
-/// Models whose history is told within that time. Each has some 100 KB, and requests that end wait while it is looked
+/// Models whose history is given within that time. Each has some 100 KB, and requests that end wait while it is looked
 /// up.
 const HISTORIES_MAX: usize = 64;
 
@@ -100,9 +100,9 @@ impl History {
             let words = format!("{HISTORIES_MAX} models were asked for in a second, which is the most: ask again");
             return Err(PageRefusal::unavailable(words));
         }
-        let (source, asked) = (Arc::clone(&self.source), model.clone());
-        let told = tokio::task::spawn_blocking(move || Bytes::from(source(asked.as_deref()).to_string())).await;
-        let answer = told.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
+        let (source, requested) = (Arc::clone(&self.source), model.clone());
+        let rendered = tokio::task::spawn_blocking(move || Bytes::from(source(requested.as_deref()).to_string())).await;
+        let answer = rendered.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
         kept.insert(model, (Instant::now(), answer.clone()));
         Ok(answer)
     }
@@ -191,7 +191,7 @@ impl Surface {
         self
     }
 
-    /// Who answers what the console asks about the whole cluster. Without it the console says that this process knows
+    /// The source of what the console asks about the whole cluster. Without it the console says that this process knows
     /// of none.
     #[must_use]
     pub fn with_console(mut self, answer: impl Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync + 'static) -> Self {
@@ -239,11 +239,11 @@ pub async fn serve(
     surface: Surface,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let (told, stopped) = oneshot::channel();
+    let (stop_sender, stopped) = oneshot::channel();
     let stop = async move {
         stop.await;
         // The receiver is gone only when nothing is served any more.
-        let _ = told.send(());
+        let _ = stop_sender.send(());
     };
     let out_of_time = async {
         match stopped.await {
@@ -307,44 +307,44 @@ async fn view(State(surface): State<Surface>, request: Request) -> Response {
 }
 
 async fn history(State(surface): State<Surface>, request: Request) -> Response {
-    let asked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
+    let source = surface.check_caller(&request, Page::Cluster).and_then(|()| {
         let model = console::optional(request.uri(), "model")?;
         let words = "only frontends count requests: this process has no history";
         let history = surface.history.as_ref().ok_or_else(|| PageRefusal::not_found(words.into()))?;
         Ok((history, model))
     });
-    let told = match asked {
+    let page = match source {
         Ok((history, model)) => history.answer(model).await,
         Err(refused) => Err(refused),
     };
-    told.map_or_else(IntoResponse::into_response, console::json)
+    page.map_or_else(IntoResponse::into_response, console::json)
 }
 
 async fn explain(State(surface): State<Surface>, request: Request) -> Response {
-    let asked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
+    let checked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
         let words = "only frontends remember requests for pipelines";
         let explain = surface.explain.clone().ok_or_else(|| PageRefusal::not_found(words.into()))?;
         let id = console::argument(request.uri(), "request")?.parse::<RequestId>();
         Ok((explain, id.map_err(|error| PageRefusal::bad_request(error.to_string()))?))
     });
-    let (explain, id) = match asked {
-        Ok(asked) => asked,
+    let (explain, id) = match checked {
+        Ok(checked) => checked,
         Err(refused) => return refused.into_response(),
     };
     // Beside the threads that serve.
     match tokio::task::spawn_blocking(move || Bytes::from(explain(id).to_string())).await {
-        Ok(told) => console::json(told),
+        Ok(explanation) => console::json(explanation),
         Err(error) => PageRefusal::unavailable(error.to_string()).into_response(),
     }
 }
 
 async fn answer(State(surface): State<Surface>, request: Request) -> Response {
-    let asked = surface.check_caller(&request, Page::Cluster).and_then(|()| {
+    let pending = surface.check_caller(&request, Page::Cluster).and_then(|()| {
         let words = "this process belongs to no cluster: open the console of a scheduler, frontend or backend of one";
         let console = surface.console.as_ref().ok_or_else(|| PageRefusal::not_found(words.into()))?;
         Ok(console(ConsoleQuestion::parse(request.uri())?))
     });
-    let answered = match asked {
+    let answered = match pending {
         Ok(answer) => answer.await,
         Err(refused) => Err(refused),
     };
@@ -411,8 +411,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_history_is_told_anew_after_a_second_and_of_so_many_models_within_it() {
-        let told = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&told);
+        let reads = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&reads);
         let source = move |model: Option<&str>| serde_json::json!([model, counter.fetch_add(1, Ordering::Relaxed)]);
         let history = History { source: Arc::new(source), kept: tokio::sync::Mutex::default() };
         for _ in 0..2 {
@@ -431,7 +431,7 @@ mod tests {
         }
         assert_eq!(history.answer(Some("m".into())).await.as_deref(), Ok(br#"["m",1]"#.as_slice()));
         assert_eq!(history.answer(None).await.as_deref(), Ok(b"[null,2]".as_slice()));
-        assert_eq!(told.load(Ordering::Relaxed), 3);
+        assert_eq!(reads.load(Ordering::Relaxed), 3);
     }
 
     #[tokio::test]

@@ -74,7 +74,7 @@ pub const CONNECTIONS_REFUSED: MetricName = MetricName {
     labels: &["port", "reason"],
 };
 
-/// All of them.
+/// Every metric of this file.
 pub const ALL: [MetricName; 8] = [
     INVARIANT_VIOLATIONS,
     BUILD,

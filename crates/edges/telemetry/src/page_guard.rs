@@ -66,7 +66,7 @@ impl PageRefusal {
         Self { status: StatusCode::NOT_FOUND, reason: "not_found", words }
     }
 
-    /// It cannot be told now.
+    /// The answer is not available now.
     #[must_use]
     pub const fn unavailable(words: String) -> Self {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, reason: "unavailable", words }

@@ -11,13 +11,13 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 
 use crate::PageRefusal;
 
-/// The longest part of a name that is said back.
+/// The longest part of a name that is repeated in a refusal.
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// Whether this host, with its port or without, is an IP address or `localhost`: no page has either for its name.
 #[must_use]
-pub fn is_unnamed_host(said: &[u8]) -> bool {
-    Authority::try_from(said).is_ok_and(|authority| is_unnamed(authority.host()))
+pub fn is_unnamed_host(text: &[u8]) -> bool {
+    Authority::try_from(text).is_ok_and(|authority| is_unnamed(authority.host()))
 }
 
 fn is_unnamed(host: &str) -> bool {
@@ -38,7 +38,7 @@ impl PageHosts {
     pub(crate) fn check(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), PageRefusal> {
         let in_uri = uri.authority().map(|authority| authority.as_str().as_bytes());
         let in_headers = headers.get_all(header::HOST).iter().map(HeaderValue::as_bytes);
-        let Some(foreign) = in_uri.into_iter().chain(in_headers).find(|said| !self.has(said)) else { return Ok(()) };
+        let Some(foreign) = in_uri.into_iter().chain(in_headers).find(|text| !self.has(text)) else { return Ok(()) };
         let shown: String = String::from_utf8_lossy(foreign).chars().take(SHOWN_CHARS_MAX).collect();
         let words = format!(
             "without a key this page is shown under IP addresses, `localhost` and names of the configuration; got \
@@ -47,8 +47,8 @@ impl PageHosts {
         Err(PageRefusal { status: StatusCode::FORBIDDEN, reason: "foreign_host", words })
     }
 
-    fn has(&self, said: &[u8]) -> bool {
-        Authority::try_from(said).is_ok_and(|authority| {
+    fn has(&self, text: &[u8]) -> bool {
+        Authority::try_from(text).is_ok_and(|authority| {
             let host = authority.host();
             is_unnamed(host) || self.0.iter().any(|name| host.eq_ignore_ascii_case(name))
         })
@@ -62,10 +62,10 @@ mod tests {
     #[test]
     fn addresses_and_known_names_are_good_and_the_name_of_a_page_is_not() {
         let hosts = PageHosts::new(["console.example".to_owned()]);
-        let check = |uri: &str, said: &[&str]| {
+        let check = |uri: &str, names: &[&str]| {
             let mut headers = HeaderMap::new();
-            for said in said {
-                headers.append(header::HOST, HeaderValue::from_str(said).unwrap());
+            for name in names {
+                headers.append(header::HOST, HeaderValue::from_str(name).unwrap());
             }
             hosts.check(&uri.parse().unwrap(), &headers).map_err(|refused| refused.reason)
         };

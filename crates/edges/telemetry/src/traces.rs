@@ -1,8 +1,7 @@
 //! Traces of requests, sent to a collector of the OpenTelemetry protocol over gRPC.
 //!
-//! Spans are made after the fact, of what is known at a request's outcome: nothing is recorded on its way. What takes a
-//! request in asks [`Traces::context`] whether it is traced at all; its spans then go through [`Traces::send`], which
-//! never waits.
+//! Spans are built at a request's outcome, from what is known then. The code that admits a request asks
+//! [`Traces::context`] whether it is traced at all; its spans then go through [`Traces::send`], which never waits.
 
 use std::fmt;
 use std::str::FromStr;
@@ -93,7 +92,7 @@ pub struct FinishedSpan {
     pub ids: SpanIds,
     /// The span above it; none if it is the first of its trace.
     pub parent: Option<u64>,
-    /// What it is of.
+    /// The name of the span, as traces show it.
     pub name: &'static str,
     /// Whether it answers a call from outside.
     pub serves: bool,
@@ -192,7 +191,7 @@ impl Traces {
     }
 
     /// The context of the spans of a request whose client sent `given`: the client decides whether it is traced;
-    /// without a word of it, one in so many is. None if it is not traced.
+    /// without a word of it, one in this many is. None if it is not traced.
     #[must_use]
     pub fn context(&self, given: Option<TraceContext>) -> Option<TraceContext> {
         match given {
@@ -389,7 +388,7 @@ mod tests {
         tokio::task::spawn_blocking(move || ended.finish()).await.unwrap();
         assert_eq!(traces.lost().get(), 3);
 
-        // One that hears and never answers: what is beyond the queue and one export is lost at once.
+        // A collector that accepts and never answers: what is beyond the queue and one export is lost at once.
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", silent.local_addr().unwrap());
         let traces = Traces::start(&endpoint, 1.0, "symphony-test", "t").unwrap();

@@ -40,7 +40,7 @@ const DEVICE_CALLS_AT_ONCE: usize = 8;
 /// What a link's writer is to do about the carrier.
 #[derive(Debug)]
 pub(crate) enum WriterCommand {
-    /// Sends this.
+    /// Sends a carrier message.
     Send(CarrierMessage),
     /// Announces the change, and changes over.
     Switch(Box<dyn Outbound>),
@@ -95,7 +95,7 @@ enum State {
         /// Resolves before this end sends anything that lets the other one change over.
         made: oneshot::Receiver<Made>,
         /// The task that sets it up may wait for the other end of an RDMA connection.
-        told: Option<oneshot::Sender<RdmaEndpoint>>,
+        peer_end: Option<oneshot::Sender<RdmaEndpoint>>,
     },
     /// The negotiation is over.
     Done,
@@ -180,10 +180,10 @@ impl CarrierNegotiation {
                 self.join(fabric, theirs);
                 Ok(CarrierChange::AsBefore)
             }
-            (CarrierMessage::Joined(theirs), State::Making { made, told: Some(told) }) => {
+            (CarrierMessage::Joined(theirs), State::Making { made, peer_end: Some(peer_end) }) => {
                 // An end that gives up announces it.
-                let _ = told.send(theirs);
-                self.state = State::Making { made, told: None };
+                let _ = peer_end.send(theirs);
+                self.state = State::Making { made, peer_end: None };
                 Ok(CarrierChange::AsBefore)
             }
             (CarrierMessage::Switch, State::Offered { memory: Some(mut pending), .. }) => {
@@ -199,7 +199,7 @@ impl CarrierNegotiation {
                 self.carriers.refused();
                 Ok(CarrierChange::AsBefore)
             }
-            (CarrierMessage::Refuse, State::New | State::Making { told: Some(_), .. }) if !accepted => {
+            (CarrierMessage::Refuse, State::New | State::Making { peer_end: Some(_), .. }) if !accepted => {
                 self.carriers.refused();
                 if self.carriers.preference().expected {
                     tracing::warn!(peer = %self.peer, "frames travel by TCP: the peer has nothing else; see its frames.transport");
@@ -230,13 +230,13 @@ impl CarrierNegotiation {
     /// Accepts an offer, beside the link. The receiver gets the reason if that fails.
     fn accept_offer(&mut self, offer: CarrierOffer) -> oneshot::Receiver<String> {
         let (makes, made) = oneshot::channel();
-        let (tell, told) = oneshot::channel();
+        let (tell, peer_end) = oneshot::channel();
         let (fails, failed) = oneshot::channel();
-        self.state = State::Making { made, told: Some(tell) };
+        self.state = State::Making { made, peer_end: Some(tell) };
         let (rings, fabric) = (self.carriers.rings().cloned(), self.fabric().cloned());
         let (commands, carriers, peer) = (self.commands.clone(), self.carriers.clone(), self.peer.clone());
         tokio::spawn(async move {
-            let command = match accept_offer(offer, rings, fabric, &commands, told).await {
+            let command = match accept_offer(offer, rings, fabric, &commands, peer_end).await {
                 Ok((made, writer)) => {
                     // The other end may change over as soon as it learns that this one has.
                     if makes.send(made).is_err() {
@@ -264,7 +264,7 @@ impl CarrierNegotiation {
     /// Sets up this end of an RDMA connection, beside the link.
     fn join(&mut self, fabric: Arc<dyn Fabric>, theirs: RdmaEndpoint) {
         let (makes, made) = oneshot::channel();
-        self.state = State::Making { made, told: None };
+        self.state = State::Making { made, peer_end: None };
         let (commands, carriers, peer) = (self.commands.clone(), self.carriers.clone(), self.peer.clone());
         tokio::spawn(async move {
             let joined = blocking(move || {
@@ -319,7 +319,7 @@ impl CarrierNegotiation {
 
 /// Why an offer was not accepted.
 enum NotAccepted {
-    /// This end could not; the other one has to be told.
+    /// This end could not; the other end has to be told.
     Failed(String),
     /// The other end said so, or its link has ended.
     Refused,
@@ -331,7 +331,7 @@ async fn accept_offer(
     rings: Option<Rings>,
     fabric: Option<Arc<dyn Fabric>>,
     commands: &mpsc::Sender<WriterCommand>,
-    told: oneshot::Receiver<RdmaEndpoint>,
+    peer_end: oneshot::Receiver<RdmaEndpoint>,
 ) -> Result<(Made, Box<dyn Outbound>), NotAccepted> {
     let mut reason = "the two have nothing in common; see frames.transport of both".to_owned();
     if let (Some(SharingOffer { name, secret: SharingSecret(secret) }), Some(rings)) = (offer.sharing, rings) {
@@ -346,7 +346,7 @@ async fn accept_offer(
     let Some(fabric) = fabric.filter(|_| offer.rdma) else { return Err(NotAccepted::Failed(reason)) };
     let end = blocking(move || fabric.begin()).await.map_err(NotAccepted::Failed)?;
     let _ = commands.send(WriterCommand::Send(CarrierMessage::Join(to_wire(end.endpoint())))).await;
-    let theirs = told.await.map_err(|_| NotAccepted::Refused)?;
+    let theirs = peer_end.await.map_err(|_| NotAccepted::Refused)?;
     let (reader, writer) = join_and_prove(end, theirs).await.map_err(NotAccepted::Failed)?;
     let made = Made { carrier: Carrier::Rdma, inbound: Box::new(reader), outbound: None };
     Ok((made, Box::new(writer)))

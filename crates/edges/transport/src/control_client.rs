@@ -244,7 +244,7 @@ impl ControlClient {
         })
     }
 
-    /// Who watches, and what it knows.
+    /// The watching process, and what it knows.
     fn process(&self, member: Member, boot: BootId) -> pb::WatchingProcess {
         pb::WatchingProcess { member: Some(member.into()), boot_id: boot.get(), level: self.newest_level() }
     }

@@ -117,8 +117,8 @@ impl DataLink {
 
     pub(crate) async fn ask(&self, read: u64, sequences: Vec<u64>) -> Option<ReadAnswer> {
         let (waiter, answer) = oneshot::channel();
-        let asked = PendingRead { wanted: sequences.len(), answer: ReadAnswer::default(), waiter };
-        self.session().as_mut()?.waiting.insert(read, asked);
+        let pending = PendingRead { wanted: sequences.len(), answer: ReadAnswer::default(), waiter };
+        self.session().as_mut()?.waiting.insert(read, pending);
         let _under_way = ReadUnderWay { session: &self.session, read };
         self.sender.send(ToDataServer::Read { read, sequences }).ok()?;
         answer.await.ok()
@@ -181,10 +181,10 @@ async fn take_answers(mut receiver: LinkReceiver<FromDataServer>, session: &Sess
         match frame.message {
             FromDataServer::Payloads { read, lengths, waited } => {
                 if let Entry::Occupied(mut waiting) = open.waiting.entry(read) {
-                    let asked = waiting.get_mut();
-                    asked.answer.payloads.extend(split(&lengths, frame.tail));
-                    asked.answer.waited = Duration::from_nanos(waited);
-                    if asked.answer.payloads.len() >= asked.wanted {
+                    let pending = waiting.get_mut();
+                    pending.answer.payloads.extend(split(&lengths, frame.tail));
+                    pending.answer.waited = Duration::from_nanos(waited);
+                    if pending.answer.payloads.len() >= pending.wanted {
                         let PendingRead { answer, waiter, .. } = waiting.remove();
                         let _ = waiter.send(answer);
                     }

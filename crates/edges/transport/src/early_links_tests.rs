@@ -19,7 +19,7 @@ fn frontends(numbers: impl IntoIterator<Item = u32>) -> View {
     view_of(numbers.into_iter().map(|number| (number, FrontendView { boot: BOOT, ..FrontendView::default() })))
 }
 
-/// Decisions of backend 5 at moments that are told.
+/// Decisions of backend 5 at given moments.
 struct Scene {
     tries: Tries,
     start: Instant,
@@ -135,9 +135,9 @@ fn who_has_gone_is_forgotten_and_another_boot_is_somebody_else() {
     assert_eq!(scene.tries.missing(), 1, "that was the former boot");
     let left = FrontendView { leaving: true, drained: true, ..next_boot.clone() };
     let silent = FrontendView { silent: Some(Nanos::from_millis(1)), ..next_boot.clone() };
-    let heard = FrontendView { silent: Some(Nanos::ZERO), ..next_boot };
-    assert_eq!(scene.due(9 * MS, &view_of([(1, left), (2, silent), (3, heard.clone())])), [0; 0]);
-    assert_eq!(scene.due(99 * MS, &view_of([(3, heard)])), [3]);
+    let returned = FrontendView { silent: Some(Nanos::ZERO), ..next_boot };
+    assert_eq!(scene.due(9 * MS, &view_of([(1, left), (2, silent), (3, returned.clone())])), [0; 0]);
+    assert_eq!(scene.due(99 * MS, &view_of([(3, returned)])), [3]);
 }
 
 #[test]
@@ -183,7 +183,7 @@ mod over_tcp {
 
     /// A backend that makes its links early, and what tells it of frontends.
     fn backend(seen: Arc<View>) -> (LinkedPayloads, watch::Sender<Arc<View>>, watch::Receiver<bool>) {
-        let (told, view) = watch::channel(seen);
+        let (view_sender, view) = watch::channel(seen);
         let config = symphony_config::PayloadsConfig {
             transport: PayloadTransportKind::Tcp,
             required: false,
@@ -194,7 +194,7 @@ mod over_tcp {
         let links = transport.early_links();
         let settled = links.settled();
         tokio::spawn(links.run());
-        (transport, told, settled)
+        (transport, view_sender, settled)
     }
 
     async fn listener() -> (TcpListener, std::net::SocketAddr) {
@@ -230,10 +230,10 @@ mod over_tcp {
         let ((first, first_addr), (second, second_addr)) = (listener().await, listener().await);
         let addrs = [first_addr, second_addr];
         let unnamed = View { backends: Default::default(), ..View::clone(&named(&addrs)) };
-        let (transport, told, mut settled) = backend(Arc::new(unnamed));
+        let (transport, view_sender, mut settled) = backend(Arc::new(unnamed));
         let early = tokio::time::timeout(100 * MS, first.accept()).await;
         assert!(early.is_err(), "it is not welcome yet");
-        told.send_replace(named(&addrs));
+        view_sender.send_replace(named(&addrs));
         let links = (greeted(&first).await, greeted(&second).await);
         assert!(!*settled.borrow_and_update(), "neither has welcomed it");
         let _links = (welcome(links.0), welcome(links.1));
@@ -244,11 +244,11 @@ mod over_tcp {
     #[tokio::test]
     async fn a_frontend_that_comes_or_has_shut_a_link_is_dialled_without_a_read() {
         let (first, first_addr) = listener().await;
-        let (transport, told, _settled) = backend(named(&[first_addr]));
+        let (transport, view_sender, _settled) = backend(named(&[first_addr]));
         let shut = welcome(greeted(&first).await);
         wait_until_linked(&transport, 1).await;
         let (second, second_addr) = listener().await;
-        told.send_replace(named(&[first_addr, second_addr]));
+        view_sender.send_replace(named(&[first_addr, second_addr]));
         let _second = welcome(greeted(&second).await);
         wait_until_linked(&transport, 2).await;
         drop(shut);
@@ -274,9 +274,9 @@ mod over_tcp {
         let (silent, addr) = listener().await;
         let seen = named(&[addr]);
         let unnamed = View { backends: Default::default(), ..View::clone(&seen) };
-        let (_transport, told, settled) = backend(seen);
+        let (_transport, view_sender, settled) = backend(seen);
         let _silent = greeted(&silent).await;
-        told.send_replace(Arc::new(unnamed));
+        view_sender.send_replace(Arc::new(unnamed));
         tokio::time::pause();
         tokio::time::sleep(10 * SETTLED_WITHIN).await;
         assert!(!*settled.borrow(), "it has nothing to hold");
@@ -285,9 +285,9 @@ mod over_tcp {
     #[tokio::test]
     async fn a_transport_that_has_finished_dials_nobody() {
         let (frontend, addr) = listener().await;
-        let (transport, told, _settled) = backend(named(&[]));
+        let (transport, view_sender, _settled) = backend(named(&[]));
         transport.finish().await;
-        told.send_replace(named(&[addr]));
+        view_sender.send_replace(named(&[addr]));
         let dialled = tokio::time::timeout(100 * MS, frontend.accept()).await;
         assert!(dialled.is_err());
     }

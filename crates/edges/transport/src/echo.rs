@@ -17,7 +17,7 @@ pub struct EchoTimes {
     pub ask_again_max: Duration,
     /// An answer that takes longer means that the link is stuck.
     pub stuck_after: Duration,
-    /// A check that comes later than this was itself held up, and waits anew.
+    /// A check that comes later than this was itself held up, and waits again.
     pub late: Duration,
 }
 
@@ -47,7 +47,7 @@ pub enum Movement {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EchoWatch {
     times: EchoTimes,
-    asked: u64,
+    requests_sent: u64,
     /// Since when the last request has been waiting.
     waits: Option<Instant>,
     poll_at: Instant,
@@ -60,7 +60,15 @@ pub(crate) struct EchoWatch {
 impl EchoWatch {
     pub(crate) fn new(now: Instant, times: EchoTimes) -> Self {
         let pause = times.ask_again_after;
-        Self { times, asked: 0, waits: None, poll_at: now + pause, pause, used: false, movement: Movement::Unknown }
+        Self {
+            times,
+            requests_sent: 0,
+            waits: None,
+            poll_at: now + pause,
+            pause,
+            used: false,
+            movement: Movement::Unknown,
+        }
     }
 
     /// When to call [`poll_echo`](Self::poll_echo).
@@ -82,8 +90,8 @@ impl EchoWatch {
         self.poll_at = now + self.times.stuck_after;
         let question = match self.waits {
             None => {
-                self.asked += 1;
-                Some(self.asked)
+                self.requests_sent += 1;
+                Some(self.requests_sent)
             }
             // What has arrived meanwhile may not have been read yet.
             Some(_) if held_up => None,
@@ -118,7 +126,7 @@ impl EchoWatch {
 
     /// An answer came.
     pub(crate) fn answered(&mut self, now: Instant, number: u64) {
-        let Some(since) = self.waits.filter(|_| number == self.asked) else { return };
+        let Some(since) = self.waits.filter(|_| number == self.requests_sent) else { return };
         self.waits = None;
         // A late answer does not turn a stuck link into a moving one.
         if now.saturating_duration_since(since) <= self.times.stuck_after {

@@ -53,7 +53,7 @@ impl FederationClient {
         self.call_for(within, CONTROL_CALL_TIMEOUT.min(within), call).await
     }
 
-    /// The same for calls that take longer than most: each replica has so much time.
+    /// The same for calls that take longer than most: each replica has the time `each`.
     ///
     /// # Errors
     /// As [`FederationClient::call`].

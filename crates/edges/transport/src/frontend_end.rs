@@ -105,7 +105,7 @@ impl FrontendEnd {
                     }
                     joined = shares && pending.as_mut().is_some_and(|pending| pending.sharing_backend().is_some());
                     if !joined {
-                        // Its memory, or the offer, is of no more use.
+                        // Its memory, or the offer, is no longer of use.
                         pending = None;
                     }
                     tracing::debug!(%peer, joined, "shared memory");
@@ -204,9 +204,9 @@ async fn handle(
             let is_here = found.iter().all(|input| matches!(input, InputState::Here(_)));
             let sender = sender.clone();
             let answer = async move {
-                let asked = Instant::now();
+                let started = Instant::now();
                 let payloads = wait(found, INPUT_WITHIN).await;
-                let waited = if is_here { 0 } else { u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX) };
+                let waited = if is_here { 0 } else { u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX) };
                 answers(payloads).into_iter().all(|payloads| {
                     let lengths = payloads.iter().map(|p| p.as_ref().map(|p| p.len() as u32)).collect();
                     let tail = payloads.into_iter().flatten().collect();
@@ -368,7 +368,7 @@ mod tests {
         tokio::time::timeout(60 * 5 * QUICK, &mut serving).await.expect("nobody answers").unwrap();
     }
 
-    /// What the backend hears in reply to these messages, until it is told that it must share, or the link ends.
+    /// The replies to these messages, until the backend must share, or the link ends.
     async fn hears(required: bool, says: Vec<ToDataServer>) -> Vec<FromDataServer> {
         let inputs = SharedInputs::start(1 << 20, 16, required, CancellationToken::new()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -384,12 +384,12 @@ mod tests {
             sender.send(message).unwrap();
         }
         sender.close();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Ok(frame) = receiver.receive().await {
-            heard.push(frame.message);
+            received.push(frame.message);
         }
         serving.await.unwrap();
-        heard
+        received
     }
 
     fn hello(shares: bool) -> ToDataServer {
@@ -413,11 +413,11 @@ mod tests {
             vec![hello(true), ToDataServer::Joined { shares: true }, read()],
             vec![hello(true), read()],
         ] {
-            let heard = hears(true, says.clone()).await;
-            assert_eq!(heard.last(), Some(&FromDataServer::MustShare), "{says:?}: {heard:?}");
-            assert!(!heard.contains(&answer), "{says:?}: {heard:?}");
-            let heard = hears(false, says.clone()).await;
-            assert_eq!(heard.last(), Some(&answer), "{says:?}: {heard:?}");
+            let received = hears(true, says.clone()).await;
+            assert_eq!(received.last(), Some(&FromDataServer::MustShare), "{says:?}: {received:?}");
+            assert!(!received.contains(&answer), "{says:?}: {received:?}");
+            let received = hears(false, says.clone()).await;
+            assert_eq!(received.last(), Some(&answer), "{says:?}: {received:?}");
         }
     }
 }

@@ -72,7 +72,7 @@ struct Slot {
     /// When the last attempt to open it failed; none if it was open since.
     failed: Option<Instant>,
     /// When the failure was last logged.
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 /// [`PayloadTransport`] to other processes. Finds frontends through the cluster's view.
@@ -210,8 +210,8 @@ impl LinkedPayloads {
             Err(reason) => {
                 let now = Instant::now();
                 slot.failed = Some(now);
-                if slot.told.is_none_or(|at| now > at + TOLD_AGAIN_AFTER) {
-                    slot.told = Some(now);
+                if slot.logged.is_none_or(|at| now > at + TOLD_AGAIN_AFTER) {
+                    slot.logged = Some(now);
                     tracing::warn!(frontend = %frontend.0, %reason, "no data link");
                 }
                 return None;
@@ -483,8 +483,8 @@ impl PayloadTransport for LinkedPayloads {
             self.count(&link, |times| times.took(found_by, took));
             self.meter(took, bytes);
         } else {
-            let asked: Vec<_> = missing.iter().map(|&index| sequences[index]).collect();
-            let answers = asked.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some, begun));
+            let requested: Vec<_> = missing.iter().map(|&index| sequences[index]).collect();
+            let answers = requested.chunks(READ_REQUESTS_MAX).map(|some| self.ask(&link, some, begun));
             let (answers, took): (Vec<_>, Vec<_>) = futures::future::join_all(answers).await.into_iter().unzip();
             let (answers, took) = (answers.concat(), took.into_iter().max().unwrap_or_default());
             let (came, came_bytes) = sizes(&answers);

@@ -43,7 +43,7 @@ async fn own(stream: TcpStream, payload: Bytes) {
     own_and_wait(stream, payload, 0).await;
 }
 
-/// As [`own`], and says each time that it has waited so many nanoseconds for the inputs to be made.
+/// As [`own`], and says each time that it has waited this many nanoseconds for the inputs to be made.
 async fn own_and_wait(stream: TcpStream, payload: Bytes, waited: u64) {
     let (sender, mut receiver) = welcome(stream).await;
     while let Ok(frame) = receiver.receive().await {

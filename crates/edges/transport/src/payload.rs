@@ -25,7 +25,7 @@ pub struct ResultToFrontend {
 /// within one process, and [`crate::LinkedPayloads`] between processes, by shared memory, TCP or RDMA.
 pub trait PayloadTransport: Send + Sync + 'static {
     /// Reads the inputs of `sequences`, which belong to this boot of this frontend. Never fails: an unreadable input is
-    /// none.
+    /// missing.
     fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> impl Future<Output = Payloads> + Send;
 
     /// Returns results. A result whose frontend cannot be reached is lost; the frontend ends the request by its
@@ -83,7 +83,7 @@ pub(crate) enum InputState {
     Pending(oneshot::Receiver<Bytes>),
 }
 
-/// What is there now of the inputs of `sequences`.
+/// The inputs of `sequences` that are ready now.
 pub(crate) fn inputs_now(frontend: &(impl PayloadFrontend + ?Sized), sequences: &[u64]) -> Vec<InputState> {
     let one = |&sequence: &u64| match frontend.input(sequence) {
         Some(input) => InputState::Here(Some(input)),

@@ -63,7 +63,7 @@ pub struct PayloadMeter {
     since_evaluation: u32,
     evaluated_at: Time,
     /// When that was last confirmed.
-    told: Option<(Time, PayloadDelay)>,
+    last_delay: Option<(Time, PayloadDelay)>,
     sorted: Vec<Nanos>,
 }
 
@@ -83,27 +83,27 @@ impl PayloadMeter {
     /// slowly.
     #[must_use]
     pub fn delay(&self, now: Time) -> Option<PayloadDelay> {
-        let told = self.told.filter(|(at, _)| *at + PAYLOAD_DELAY_FORGOTTEN_AFTER >= now);
-        told.map(|(_, delay)| delay)
+        let last_delay = self.last_delay.filter(|(at, _)| *at + PAYLOAD_DELAY_FORGOTTEN_AFTER >= now);
+        last_delay.map(|(_, delay)| delay)
     }
 
     fn update_delay(&mut self, now: Time) {
         let Some(line) = self.line(now) else { return };
-        let follow = |told: Nanos, measured: Nanos| {
-            let step = Nanos::new(told.get().div_ceil(FALL_SHARE));
-            if measured > told {
+        let follow = |last: Nanos, measured: Nanos| {
+            let step = Nanos::new(last.get().div_ceil(FALL_SHARE));
+            if measured > last {
                 measured
-            } else if measured < told - step {
-                told - step
+            } else if measured < last - step {
+                last - step
             } else {
-                told
+                last
             }
         };
-        let told = self.delay(now).map_or(line, |told| PayloadDelay {
-            fixed: follow(told.fixed, line.fixed),
-            per_mib: follow(told.per_mib, line.per_mib),
+        let next = self.delay(now).map_or(line, |last| PayloadDelay {
+            fixed: follow(last.fixed, line.fixed),
+            per_mib: follow(last.per_mib, line.per_mib),
         });
-        self.told = Some((now, told));
+        self.last_delay = Some((now, next));
     }
 
     /// The line with the slope from the smallest size to the largest (zero if these are close to each other) that no

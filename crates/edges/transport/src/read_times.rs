@@ -21,7 +21,7 @@ pub enum ReadPath {
 }
 
 impl ReadPath {
-    /// All of them.
+    /// Every way of reading.
     pub const ALL: [Self; Self::COUNT] = [Self::SharedMemory, Self::Rdma, Self::RdmaSend, Self::Tcp];
 
     /// Their number.

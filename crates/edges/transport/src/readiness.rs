@@ -1,5 +1,5 @@
 //! Checks data links before a backend takes plans again. After a cut TCP retransmits only when its own pause is over,
-//! which is about as long as the cut was. A leader that dials anew is back at once, but the inputs of its plans would
+//! which is about as long as the cut was. A leader that dials again is back at once, but the inputs of its plans would
 //! not come.
 
 use std::time::Duration;

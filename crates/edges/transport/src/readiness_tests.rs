@@ -76,7 +76,7 @@ async fn a_frontend_that_is_gone_is_not_waited_for_for_ever_and_one_that_was_nev
     waits.await.expect("there is a bound");
 }
 
-/// Answers what it is asked over one link, each time after so long.
+/// Answers each question on one link after `after`.
 async fn answer_late(stream: TcpStream, after: Duration) {
     let (sender, mut receiver) = welcome(stream).await;
     while let Ok(frame) = receiver.receive().await {

@@ -25,7 +25,7 @@ impl Network {
     }
 }
 
-/// How many plans of the second half start before their inputs are there, and by whose word the last of them was made.
+/// How many plans of the second half start before their inputs have arrived, and the source of the last one's delay.
 fn late(settings: DataDelaySettings) -> (usize, DelaySource) {
     let mut delays = DataDelays::new(settings);
     let (mut meter, mut network) = (PayloadMeter::default(), Network(7));

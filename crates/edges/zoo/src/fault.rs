@@ -24,8 +24,8 @@ pub enum Fault {
     OutOfMemory,
 }
 
-/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice so many bytes for each
-/// item of a batch on the way. It does not fail where they are there.
+/// A model that takes `input` `FP32[4]` and gives its square roots as `output`, and needs twice this many bytes for
+/// each item of a batch on the way. It does not fail where these are available.
 #[must_use]
 pub fn hungry(bytes_per_item: u64) -> OnnxModel {
     let mut g = Graph::new("hungry", 1);
@@ -47,9 +47,9 @@ pub fn hungry_as_asked() -> OnnxModel {
     let input = g.input("input", &[4]);
     let (one, per_mb) = (g.integers(&[1], &[1]), g.integers(&[1], &[COPIES_PER_MB]));
     let largest = g.node("ReduceMax", &[&input], vec![int("keepdims", 0)]);
-    let asked = g.node("Cast", &[&largest], vec![int("to", INT64.into())]);
-    let asked = g.node("Reshape", &[&asked, &one], vec![]);
-    let mb = g.node("Add", &[&asked, &one], vec![]);
+    let megabytes = g.node("Cast", &[&largest], vec![int("to", INT64.into())]);
+    let megabytes = g.node("Reshape", &[&megabytes, &one], vec![]);
+    let mb = g.node("Add", &[&megabytes, &one], vec![]);
     let copies = g.node("Mul", &[&mb, &per_mb], vec![]);
     let shape = g.node("Concat", &[&copies, &one, &one], vec![int("axis", 0)]);
     let copied = g.node("Expand", &[&input, &shape], vec![]);
@@ -75,7 +75,7 @@ pub fn endless_above(threshold: f32) -> OnnxModel {
 }
 
 impl Fault {
-    /// All of them.
+    /// Every fault.
     pub const ALL: [Self; 5] =
         [Self::IndexOutOfRange, Self::ReshapeMismatch, Self::OutputTooLong, Self::NotANumber, Self::OutOfMemory];
 

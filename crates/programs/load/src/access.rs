@@ -88,8 +88,8 @@ mod tests {
         let addr = listener.local_addr().unwrap().to_string();
         tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut asked = [0; 4];
-            stream.read_exact(&mut asked).await.unwrap();
+            let mut received = [0; 4];
+            stream.read_exact(&mut received).await.unwrap();
             stream.write_all(answer).await.unwrap();
             // It stays open until the other side has read: closed with something unread, it would take the answer back.
             let _ = stream.read_to_end(&mut Vec::new()).await;
@@ -101,8 +101,8 @@ mod tests {
     async fn a_port_for_tls_is_known_by_its_alert() {
         let (plain, tls) = (Access::default(), Access { authority: Some(Vec::new()), ..Access::default() });
         let alert = &[0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x32];
-        let said = plain.why_not(&answering(alert).await).await.unwrap();
-        assert!(said.contains("it speaks TLS") && said.contains("--public-ca"), "{said}");
+        let message = plain.why_not(&answering(alert).await).await.unwrap();
+        assert!(message.contains("it speaks TLS") && message.contains("--public-ca"), "{message}");
         assert_eq!(plain.why_not(&answering(b"HTTP/1.1 400 Bad Request\r\n\r\n").await).await, None);
         assert_eq!(tls.why_not("127.0.0.1:1").await, None, "TLS was spoken already");
     }

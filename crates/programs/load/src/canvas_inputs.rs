@@ -10,8 +10,8 @@ use symphony_executor::canvas::{self, Canvas};
 use crate::inputs::{InputSet, OutputCheck, Sample};
 use crate::target::{EncodedPictures, OutputTensor};
 
-/// Canvases of digits that neither the detector nor the classifier has seen, one per request; of the answers each digit
-/// is judged by itself.
+/// Canvases of digits that neither the detector nor the classifier has seen, one per request; each digit of an answer
+/// is judged separately.
 #[derive(Clone, Debug)]
 pub struct CanvasInputs {
     canvases: Vec<Canvas>,
@@ -76,7 +76,7 @@ impl InputSet for CanvasInputs {
         }
         let canvas = &self.canvases[self.index(n)];
         let right = found.iter().zip(&labels).filter(|&(&place, &label)| canvas.shows(place, label)).count();
-        // What is found where there is nothing is wrong, as is what is there and not found.
+        // A digit found at an empty place is wrong, as is one that is not found.
         let of = (0..canvas::PLACES).filter(|place| canvas.digits[*place].is_some() || found.contains(place)).count();
         // At most as many as there are places.
         OutputCheck::Parts { right: right as u32, of: of as u32 }

@@ -41,11 +41,11 @@ pub enum OutputCheck {
     Right,
     /// It answers this request, but wrongly, as classifiers sometimes do.
     Wrong,
-    /// It has several parts, and so many of them are right.
+    /// It has several parts, some of which are right.
     Parts {
-        /// Those that are.
+        /// The parts that are right.
         right: u32,
-        /// All of them.
+        /// The number of parts.
         of: u32,
     },
     /// It answers another request, or none: a fault of the system, not of the model.

@@ -36,7 +36,7 @@ pub struct LoadPlan {
 /// One model's share of a run.
 #[derive(Clone, Debug)]
 pub struct ModelLoad {
-    /// Its name.
+    /// The name under which clients call it.
     pub model: Arc<str>,
     /// Requests per second.
     pub rate_rps: f64,

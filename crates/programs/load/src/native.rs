@@ -125,8 +125,8 @@ fn in_place(EncodedPictures { input, encoded }: EncodedPictures, model: &ModelIn
 
 /// The outputs of an answer: of a pipeline as many rows as it says.
 fn split(specs: &[TensorSpec], items: u32, answer: &InferAnswer) -> Vec<OutputTensor> {
-    let (mut payload, said) = (answer.payload.clone(), answer.pipeline.as_ref());
-    let rows = |at: usize| said.and_then(|said| said.outputs.get(at)).map_or(items, |output| output.count);
+    let (mut payload, pipeline) = (answer.payload.clone(), answer.pipeline.as_ref());
+    let rows = |at: usize| pipeline.and_then(|pipeline| pipeline.outputs.get(at)).map_or(items, |output| output.count);
     let output = |(at, spec): (usize, &TensorSpec)| {
         let size = (spec.item_bytes() * rows(at) as usize).min(payload.len());
         OutputTensor { name: spec.name.clone(), data: payload.split_to(size) }

@@ -31,7 +31,7 @@ impl GrpcTarget {
     /// The same with a key, or over TLS.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or if the key or the authority is none.
+    /// As [`connect`](Self::connect), or if the key or the authority is invalid.
     pub async fn connect_as(addr: &str, connections: usize, access: &Access) -> Result<Self, ConnectError> {
         let fail = |reason: String| ConnectError { addr: addr.to_owned(), reason };
         access.check(addr).map_err(fail)?;
@@ -63,7 +63,7 @@ impl GrpcTarget {
 impl Target for GrpcTarget {
     async fn send(&self, request: Request) -> Answer {
         let id = request.id;
-        let Some(request) = asked(request) else { return Answer::ended(End::Failed("bad_input".into())) };
+        let Some(request) = client_request(request) else { return Answer::ended(End::Failed("bad_input".into())) };
         match self.client.infer(request).await {
             Ok(answer) => answered(answer),
             Err(client::Error::Misdirected { got, .. }) => {
@@ -79,7 +79,7 @@ impl Target for GrpcTarget {
 
 /// The request in the client's types; none if an input does not have the size of its description, or a picture is
 /// missing.
-fn asked(request: Request) -> Option<client::Request> {
+fn client_request(request: Request) -> Option<client::Request> {
     let mut asks = client::Request::new(&*request.model).id(request.id.to_string()).accept_late();
     if let Some(timeout) = request.timeout {
         asks = asks.within(timeout).exceed_slo();

@@ -33,7 +33,7 @@ impl RestTarget {
     /// The same with a key, or over TLS.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), or if the key or the authority is none.
+    /// As [`connect`](Self::connect), or if the key or the authority is invalid.
     pub async fn connect_as(addr: &str, access: &Access) -> Result<Self, ConnectError> {
         let fail = |error: reqwest::Error| {
             let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);

@@ -20,7 +20,7 @@ use crate::{
     Request, RestTarget, Sample, Target, run,
 };
 
-/// Computes checksums. A timeout of so many milliseconds selects another end of the request instead.
+/// Computes checksums. The timeout of a request, in milliseconds, can select another end instead.
 #[derive(Debug)]
 struct Checksums;
 

@@ -72,13 +72,13 @@ pub struct ModelReport {
     pub name: String,
     /// Requests due in the counted time.
     pub offered: u64,
-    /// Such requests per second.
+    /// Offered requests per second.
     pub offered_rps: f64,
     /// Requests sent, warm-up included.
     pub sent: u64,
     /// Answered in time.
     pub good: u64,
-    /// Such answers per second.
+    /// Good answers per second.
     pub good_rps: f64,
     /// Answered late.
     pub late: u64,

@@ -38,7 +38,7 @@ pub struct Request {
 /// JPEG or PNG files for an input.
 #[derive(Clone, Debug)]
 pub struct EncodedPictures {
-    /// Its name.
+    /// The input's name in the model's signature.
     pub input: Arc<str>,
     /// One for each item.
     pub encoded: Vec<Bytes>,

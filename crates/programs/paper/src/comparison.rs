@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::plot::{Axis, Bar, Bars, Draw, Figure, Lines, Panel, Series, Style, escaped};
 
-/// What came of the load under one policy on so many GPUs.
+/// The result of the load under one policy on this many GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ComparedRun {
     /// The policy as it is written.
@@ -21,7 +21,7 @@ pub struct ComparedRun {
     pub dropped: u64,
     /// Time that GPUs executed, added up, in seconds.
     pub gpu_s: f64,
-    /// That time over the time of all GPUs.
+    /// The busy time over the time of all GPUs.
     pub gpu_utilization: f64,
     /// Each model.
     pub models: Vec<ComparedModel>,

@@ -25,7 +25,7 @@ pub enum Size {
 /// An experiment needs data of others, which are not part of the repository, and the caller named no folder.
 #[derive(Debug)]
 pub struct NoData {
-    /// A file of them.
+    /// A file of that data.
     file: String,
 }
 
@@ -110,7 +110,7 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Those of these systems that this build has.
+    /// The systems, among these, that this build has.
     pub(crate) fn known(&self, systems: &[System]) -> Vec<System> {
         systems.iter().copied().filter(|system| self.knows(system)).collect()
     }

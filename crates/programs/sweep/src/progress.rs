@@ -1,4 +1,4 @@
-//! What a caller is told while a sweep runs.
+//! The progress that a sweep reports to its caller.
 
 use symphony_simulator::Trial;
 use symphony_workload::Scenario;

@@ -41,8 +41,8 @@ fn options_that_would_be_ignored_are_refused_by_name() {
         ("trace convert --from arrivals a.csv -o b.csv --map a=b --models m --only-mapped", "--only-mapped"),
     ];
     for (words, option) in mistakes {
-        let said = refused(words);
-        assert!(said.contains("cannot be used with") && said.contains(option), "{words}: {said}");
+        let message = refused(words);
+        assert!(message.contains("cannot be used with") && message.contains(option), "{words}: {message}");
     }
 }
 
@@ -50,8 +50,8 @@ fn options_that_would_be_ignored_are_refused_by_name() {
 fn noise_is_a_number_within_its_limit() {
     for command in ["backend", "up", "demo"] {
         for wrong in ["-0.1", "NaN", "inf", "2.01", "much"] {
-            let said = refused(&format!("{command} --noise {wrong}"));
-            assert!(said.contains("--noise") && said.contains("expected 0 to 2"), "{command}: {said}");
+            let message = refused(&format!("{command} --noise {wrong}"));
+            assert!(message.contains("--noise") && message.contains("expected 0 to 2"), "{command}: {message}");
         }
         Cli::try_parse_from(["symphony", command, "--noise", "2"]).unwrap();
     }

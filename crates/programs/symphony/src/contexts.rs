@@ -47,7 +47,7 @@ pub(crate) struct Context {
     /// The folder of certificates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pki: Option<PathBuf>,
-    /// Who asks, as `operator-ann`.
+    /// The identity of the caller, as `operator-ann`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) identity: Option<String>,
     /// The cluster talks plaintext.
@@ -164,7 +164,7 @@ impl Contexts {
     /// Puts the file in its place in one step, readable for its owner only.
     ///
     /// # Errors
-    /// If it cannot be written; the one before stays.
+    /// If it cannot be written; the previous one stays.
     pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
         // A link to the file stays one, also to a file that is not there yet.
         let path = behind_links(path);
@@ -267,8 +267,8 @@ mod tests {
         assert_eq!((chosen.name.as_str(), chosen.context.pki), ("blue", Some("/etc/ann/pki".into())));
         assert_eq!(chosen.context.key_file, Some("/keys/ann".into()));
         assert_eq!(contexts.choose(Some("plain"), dir.path()).unwrap().unwrap().name, "plain");
-        let said = contexts.choose(Some("bleu"), dir.path()).unwrap_err();
-        assert!(said.contains("no context is named `bleu`") && said.contains("blue"), "{said}");
+        let message = contexts.choose(Some("bleu"), dir.path()).unwrap_err();
+        assert!(message.contains("no context is named `bleu`") && message.contains("blue"), "{message}");
     }
 
     #[test]
@@ -294,8 +294,8 @@ mod tests {
         ];
         for (text, word) in mistakes {
             fs::write(&path, text).unwrap();
-            let said = Contexts::read(&path).unwrap_err().to_string();
-            assert!(said.contains(word) && said.contains("config.toml"), "{text}: {said}");
+            let message = Contexts::read(&path).unwrap_err().to_string();
+            assert!(message.contains(word) && message.contains("config.toml"), "{text}: {message}");
         }
     }
 
@@ -314,8 +314,8 @@ mod tests {
         for (text, word) in mistakes {
             fs::write(&path, format!("{text}\n[context.good]\n")).unwrap();
             let contexts = Contexts::read(&path).unwrap();
-            let said = contexts.choose(None, dir.path()).unwrap_err();
-            assert!(said.contains(word), "{text}: {said}");
+            let message = contexts.choose(None, dir.path()).unwrap_err();
+            assert!(message.contains(word), "{text}: {message}");
             assert_eq!(contexts.choose(Some("good"), dir.path()).unwrap().unwrap().name, "good");
         }
     }

@@ -25,10 +25,10 @@ pub(crate) fn bad_input(message: impl fmt::Display) -> anyhow::Error {
 
 /// The error with its causes, each once: many errors already include the text of their cause.
 pub(crate) fn words(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.as_str() {
+    error.chain().map(ToString::to_string).fold(String::new(), |message, cause| match message.as_str() {
         "" => cause,
-        known if known.contains(&cause) => said,
-        _ => format!("{said}: {cause}"),
+        known if known.contains(&cause) => message,
+        _ => format!("{message}: {cause}"),
     })
 }
 

@@ -13,13 +13,13 @@ pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'
     let similar: Vec<_> = all.iter().filter(|(similarity, _)| *similarity >= SIMILAR).collect();
     let (what, named) =
         if similar.is_empty() { ("there are", all.iter().collect()) } else { ("similar names:", similar) };
-    let mut said = format!("no {kind} is named `{name}`");
+    let mut message = format!("no {kind} is named `{name}`");
     if !named.is_empty() {
         let names: Vec<_> = named.iter().take(NAMED_MAX).map(|(_, name)| *name).collect();
         let more = if named.len() > NAMED_MAX { ", …" } else { "" };
-        said.push_str(&format!("; {what} {}{more}", names.join(", ")));
+        message.push_str(&format!("; {what} {}{more}", names.join(", ")));
     }
-    format!("{said}; see `{list}`")
+    format!("{message}; see `{list}`")
 }
 
 /// A part of a name is similar, and so is one with letters that are wrong, missing or swapped.
@@ -35,17 +35,17 @@ mod tests {
     #[test]
     fn near_names_are_said_or_else_those_that_there_are() {
         let known = ["resnet", "resnet-large", "digits"];
-        let said = |name: &str| unknown("model", name, known.into_iter(), "symphony get models");
+        let message = |name: &str| unknown("model", name, known.into_iter(), "symphony get models");
         assert_eq!(
-            said("resent"),
+            message("resent"),
             "no model is named `resent`; similar names: resnet, resnet-large; see `symphony get models`"
         );
-        assert!(said("igit").contains("similar names: digits;"), "{}", said("igit"));
-        assert!(said("zzz").contains("there are resnet, resnet-large, digits;"), "{}", said("zzz"));
+        assert!(message("igit").contains("similar names: digits;"), "{}", message("igit"));
+        assert!(message("zzz").contains("there are resnet, resnet-large, digits;"), "{}", message("zzz"));
         let none = unknown("model", "m", std::iter::empty(), "symphony get models");
         assert_eq!(none, "no model is named `m`; see `symphony get models`");
         let many: Vec<_> = (0..9).map(|n| format!("m{n}")).collect();
-        let said = unknown("model", "zzz", many.iter().map(String::as_str), "x");
-        assert!(said.contains("m0, m1, m2, m3, m4, …;"), "{said}");
+        let message = unknown("model", "zzz", many.iter().map(String::as_str), "x");
+        assert!(message.contains("m0, m1, m2, m3, m4, …;"), "{message}");
     }
 }

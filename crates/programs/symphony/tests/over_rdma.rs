@@ -13,7 +13,7 @@ use symphony_tests::{LoadReport, Shape, TestCluster, phase, tell};
 const LOAD: &str = "resnet=10";
 /// Seconds of load in which nothing else happens.
 const QUIET_LOAD_S: u32 = 8;
-/// So often at most, where inputs came late or the machine stood still.
+/// The most repetitions, where inputs came late or the machine stood still.
 const QUIET_LOADS_MAX: u32 = 3;
 /// Share of a load's requests whose inputs may come too late.
 const LATE_MOST: f64 = 0.1;
@@ -43,7 +43,7 @@ fn shape() -> Shape {
     })
 }
 
-/// A metric's value; 0 where it is not told.
+/// A metric's value; 0 where it is absent.
 fn metric(cluster: &TestCluster, name: &str, series: &str) -> Result<u64> {
     let scraped = cluster.metrics_of(name)?;
     let line = scraped.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
@@ -66,7 +66,7 @@ fn inputs(cluster: &TestCluster) -> Result<([u64; 2], u64)> {
     Ok(([by("rdma")?, by("rdma-send")?], by("tcp")? + by("shared-memory")?))
 }
 
-/// That every link of every process is RDMA's, once those are gone that are being made or ended.
+/// Waits until every link of every process uses RDMA, once links that are being made or ended are gone.
 fn wait_for_rdma_everywhere(cluster: &TestCluster) {
     let all = || {
         for (name, link) in LINKS {
@@ -78,8 +78,8 @@ fn wait_for_rdma_everywhere(cluster: &TestCluster) {
     wait_until("RDMA for all links", SOON, all).unwrap();
 }
 
-/// That nothing was answered twice or with another's answer, and that no request was forgotten. A machine that stands
-/// still for seconds lets the generator go before the last answers come.
+/// Checks that nothing was answered twice or with another's answer, and that no request was forgotten. A machine that
+/// stands still for seconds lets the generator go before the last answers come.
 fn check_safety(report: &LoadReport) -> Result<()> {
     println!("{}; lag {}", report.json["total"], report.json["lag"]);
     let lost = report.number("total", "lost")?;
@@ -93,7 +93,7 @@ fn check_safety(report: &LoadReport) -> Result<()> {
 }
 
 /// Whether every request of a load was answered, late or not. A few inputs that came too late say how slow the machine
-/// is; where its generator lagged, nothing is said of any request.
+/// is; where its generator lagged, the report says nothing about any request.
 fn all_answered(report: &LoadReport) -> Result<bool> {
     let total = &report.json["total"];
     let reasons = |what: &str| total[what].as_object().with_context(|| format!("no {what} in {total}"));

@@ -1,5 +1,5 @@
-//! Finds comments wider than the code may be: rustfmt wraps code and leaves comments. Those of TOML and protobuf files
-//! are held to the same.
+//! Finds comments wider than the code may be: rustfmt wraps code and leaves comments. Comments of TOML and protobuf
+//! files are held to the same.
 
 use std::fs;
 use std::path::Path;

@@ -171,8 +171,8 @@ mod tests {
             ("key = 1\n", "no section"),
             ("[a]\n# Some.\nlist = [\n]\n", "`]` is no comment"),
         ] {
-            let said = sections(wrong).unwrap_err().to_string();
-            assert!(said.contains(says), "{said}");
+            let message = sections(wrong).unwrap_err().to_string();
+            assert!(message.contains(says), "{message}");
         }
     }
 

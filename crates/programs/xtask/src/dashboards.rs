@@ -79,7 +79,7 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     Ok(stale)
 }
 
-/// Writes the files anew.
+/// Rewrites the files.
 pub(crate) fn write(root: &Path) -> Result<()> {
     for (file, text) in files(root)? {
         let path = root.join(FOLDER).join(file);

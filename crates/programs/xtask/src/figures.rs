@@ -62,10 +62,10 @@ fn without_commit(tables: &Tables) -> Vec<String> {
     let of_old = |row: &Row| row.commit == NO_COMMIT && row.date.as_str() <= NO_COMMIT_UNTIL;
     let rows = tables.iter().flat_map(|(name, rows)| rows.iter().map(move |row| (name, row)));
     let missing = rows.filter(|(_, row)| !is_commit(&row.commit) && !of_old(row));
-    let told = missing.map(|(name, Row { what, commit, .. })| {
+    let messages = missing.map(|(name, Row { what, commit, .. })| {
         format!("{TABLES}/{name}.json: `{what}` is of commit `{commit}`; expected the 7 to 40 hex digits of one")
     });
-    told.collect()
+    messages.collect()
 }
 
 fn is_commit(text: &str) -> bool {
@@ -203,12 +203,12 @@ struct Head {
 }
 
 impl Head {
-    /// Refuses a tree that is another one: its figures would be of no commit. Pages and figures may have changed.
+    /// Refuses a changed tree: its figures would belong to no commit. Pages and figures may have changed.
     fn of(root: &Path) -> Result<Self> {
         let changed = git(root, &["status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs"])?;
         ensure!(changed.trim().is_empty(), "changed since the last commit:\n{changed}measure where nothing is");
-        let told = git(root, &["log", "-1", "--abbrev=10", "--format=%h %cs %ct"])?;
-        let mut words = told.split_whitespace();
+        let output = git(root, &["log", "-1", "--abbrev=10", "--format=%h %cs %ct"])?;
+        let mut words = output.split_whitespace();
         let mut next = || words.next().map(str::to_owned).context("git named no commit, date and time");
         let (commit, date, seconds) = (next()?, next()?, next()?);
         Ok(Self { commit, date, at: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.parse()?) })

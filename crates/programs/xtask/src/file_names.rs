@@ -60,11 +60,11 @@ fn twice<'a>(package: &str, files: impl Iterator<Item = &'a Path>) -> Vec<String
         MIRRORS.iter().any(|(of, mirrored)| *of == package && folders.iter().all(|it| mirrored.contains(&it.as_str())))
     };
     let clashes = folders.into_iter().filter(|(_, folders)| folders.len() > 1 && !mirrors(folders.as_slice()));
-    let told = |(name, folders): (String, Vec<String>)| {
+    let message = |(name, folders): (String, Vec<String>)| {
         let places: Vec<_> = folders.iter().map(|folder| format!("src/{folder}")).collect();
         format!("{package}: {name} stands in {}; expected one file of a name: rename all but one", places.join(", "))
     };
-    clashes.map(told).collect()
+    clashes.map(message).collect()
 }
 
 #[cfg(test)]

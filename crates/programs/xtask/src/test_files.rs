@@ -1,5 +1,5 @@
-//! Tests that cargo was told not to look for: where the tests of a package are one program, it has all of them, and a
-//! library of which no examples are run has none.
+//! Tests that cargo is configured not to look for: where the tests of a package are one program, it has all of them,
+//! and a library of which no examples are run has none.
 
 use std::fs;
 use std::path::Path;

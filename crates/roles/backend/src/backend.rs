@@ -475,12 +475,12 @@ mod tests {
         };
         assert!(why().await.is_err(), "nothing is wrong");
         stuck.store(true, Ordering::Relaxed);
-        let said = why().await.unwrap();
-        assert!(said.contains("was ended and goes on"), "{said}");
+        let reason = why().await.unwrap();
+        assert!(reason.contains("was ended and goes on"), "{reason}");
         stuck.store(false, Ordering::Relaxed);
         tell_lost.send_replace(true);
-        let said = why().await.unwrap();
-        assert!(said.contains("all its GPUs are lost"), "{said}");
+        let reason = why().await.unwrap();
+        assert!(reason.contains("all its GPUs are lost"), "{reason}");
     }
 
     #[tokio::test]
@@ -497,16 +497,16 @@ mod tests {
             Arc::new(View { backends: [(BackendId::new(1), backend)].into(), ..View::default() })
         };
         for later in [shown(6, false), Arc::default()] {
-            let (told, view) = watch::channel(Arc::<View>::default());
+            let (view_sender, view) = watch::channel(Arc::<View>::default());
             let of = identity.clone();
             let forgotten = tokio::spawn(async move { is_forgotten(view, &of).await });
             // Views that may be older than the registration, its own boot, and another process under its name.
             for before in [shown(6, false), shown(7, true), shown(8, true)] {
-                told.send_replace(before);
+                view_sender.send_replace(before);
                 tokio::task::yield_now().await;
                 assert!(!forgotten.is_finished());
             }
-            told.send_replace(later);
+            view_sender.send_replace(later);
             tokio::time::timeout(Duration::from_secs(60), forgotten).await.expect("it finds out").unwrap();
         }
     }

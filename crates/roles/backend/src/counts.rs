@@ -24,12 +24,12 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Of a backend with so many GPUs.
+    /// The counts of a backend with this many GPUs.
     pub(crate) fn of_gpus(count: usize) -> Self {
         Self { gpu_busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(), ..Self::default() }
     }
 
-    /// The GPU at this place was busy for so long.
+    /// The GPU at this place was busy for this time.
     pub(crate) fn was_busy(&self, gpu: usize, ns: u64) {
         if let Some(busy) = self.gpu_busy_ns.get(gpu) {
             Self::add(busy, ns);

@@ -60,7 +60,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         while let Some(queued) = order_queue.next() {
             match queued {
                 QueuedOrder::Load(model, executor) => {
-                    // One that it takes the place of goes as one that is unloaded.
+                    // The model that it replaces goes like one that is unloaded.
                     if let Some(former) = models.insert(model, executor) {
                         self.runtime.spawn_blocking(move || drop(former));
                     }

@@ -28,10 +28,10 @@ impl GpuTime {
     }
 
     /// Waits until a batch of this duration would end before the next plan begins; false if there was no such gap
-    /// within `patience`.
-    pub(crate) fn wait_for(&self, takes: Duration, patience: Duration) -> bool {
+    /// within `timeout`.
+    pub(crate) fn wait_for(&self, takes: Duration, timeout: Duration) -> bool {
         let has_no_room = |plan: &mut Option<Instant>| plan.is_some_and(|start| start < Instant::now() + takes);
-        let waited = self.changed.wait_timeout_while(self.plan(), patience, has_no_room);
+        let waited = self.changed.wait_timeout_while(self.plan(), timeout, has_no_room);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 

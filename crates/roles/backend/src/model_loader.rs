@@ -2,8 +2,8 @@
 //! left, and reports the results. Nothing is loaded while something is being dropped, within a limit: the partition
 //! plan has room for the new model only in place of the old one.
 //!
-//! A model that shares its trunk is loaded in parts. One that begins or ceases to share it is loaded again, and served
-//! as it was until then.
+//! A model that shares its trunk is loaded in parts. A model that begins or ceases to share it is loaded again, and
+//! served as it was until then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -68,7 +68,7 @@ struct ModelReport {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Form {
     /// The trunk that it was last to share, whether or not it could; none: it was to be whole.
-    asked: Option<CutDigest>,
+    requested: Option<CutDigest>,
     /// Whether it is being loaded like that, while it is served as it was before.
     is_changing: bool,
 }
@@ -238,8 +238,8 @@ impl ModelLoader {
                 Some(LocalModel::Ended(report)) => {
                     self.send_report(id, model, report);
                     let trunk = self.trunk_of(model);
-                    if report.state.is_ok() && !report.form.is_changing && report.form.asked != trunk {
-                        report.form = Form { asked: trunk, is_changing: true };
+                    if report.state.is_ok() && !report.form.is_changing && report.form.requested != trunk {
+                        report.form = Form { requested: trunk, is_changing: true };
                         let request = LoadRequest { trunk, again: true };
                         tokio::spawn(self.load(id, model.spec.clone(), request, Stop::default(), loaded.clone()));
                     }
@@ -419,11 +419,13 @@ impl ModelLoader {
         let Loaded { model, spec, result, took, turn, request } = loaded;
         if request.again {
             match models.get_mut(&model) {
-                Some(LocalModel::Ended(report)) if report.form == Form { asked: request.trunk, is_changing: true } => {
+                Some(LocalModel::Ended(report))
+                    if report.form == Form { requested: request.trunk, is_changing: true } =>
+                {
                     report.form.is_changing = false;
                     self.loaded_again(model, &spec, result, turn);
                 }
-                // It is leaving, or was loaded anew meanwhile.
+                // It is leaving, or was loaded again meanwhile.
                 _ => free_executors(result.unwrap_or_default(), move || drop(turn)),
             }
             return;
@@ -442,7 +444,7 @@ impl ModelLoader {
                 self.model_states.set_state(model, &spec.name, ModelState::Ready);
                 let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
                 self.show_trunks();
-                let form = Form { asked: request.trunk, is_changing: false };
+                let form = Form { requested: request.trunk, is_changing: false };
                 ModelReport { state: Ok(()), took, reported: None, lacks_memory: false, form }
             }
             Ok((Err(reason), executors)) => {

@@ -310,8 +310,8 @@ fn in_a_process_of_its_own(test: &str) {
     let Some(_) = needed("onnxruntime", load_runtime(None)) else { return };
     let mut tests = std::process::Command::new(std::env::current_exe().unwrap());
     let ended = tests.args(["--ignored", "--exact", &format!("model_loader_tests::{test}")]).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success() && said.contains("1 passed"), "{said}");
+    let output = format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
+    assert!(ended.status.success() && output.contains("1 passed"), "{output}");
 }
 
 #[test]
@@ -442,8 +442,8 @@ async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
     let early = tokio::time::timeout(Duration::from_millis(100), control.accept()).await;
     assert!(early.is_err(), "it speaks before it is linked");
     scene.linked.send_replace(true);
-    let said = tokio::time::timeout(PATIENCE, control.accept()).await;
-    said.expect("it speaks once it is linked").unwrap();
+    let connection = tokio::time::timeout(PATIENCE, control.accept()).await;
+    connection.expect("it speaks once it is linked").unwrap();
 }
 
 #[tokio::test]
@@ -465,7 +465,7 @@ async fn what_comes_is_loaded_when_what_goes_has_gone() {
     drop((executors, unload_guard));
     let IntakeEvent::Loaded(INCOMING, executors) = scene.next().await else { panic!("not loaded") };
 
-    // Unwanted and wanted again before it has gone: it is loaded anew.
+    // Unwanted and wanted again before it has gone: it is loaded again.
     scene.view.send_replace(view(vec![]));
     let IntakeEvent::Unloaded(unload_guard) = scene.next().await else { panic!("not let go of") };
     scene.view.send_replace(holds(INCOMING));

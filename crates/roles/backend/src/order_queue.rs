@@ -99,7 +99,7 @@ impl QueuedPlan {
         (late.len() as u64, gone.len() as u64)
     }
 
-    /// Receives the inputs that are there; returns whether they are complete.
+    /// Receives the inputs that have arrived; returns whether they are complete.
     pub(crate) fn gather_now(&mut self) -> bool {
         while !self.complete {
             match self.plan.inputs.try_recv() {

@@ -40,7 +40,7 @@ fn parse(text: &str, gpus: usize) -> Result<Vec<Option<f64>>, String> {
 
 /// Follows the file until the backend ends. While it cannot be read or parsed, nothing changes.
 pub(crate) async fn watch(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: CancellationToken) {
-    let mut said = None;
+    let mut last_error = None;
     loop {
         let read = match tokio::fs::metadata(&path).await {
             Ok(known) if known.len() > FILE_BYTES_MAX => Err(format!("more than {FILE_BYTES_MAX} bytes")),
@@ -49,7 +49,7 @@ pub(crate) async fn watch(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: Cancell
         };
         match read.and_then(|text| parse(&text, paces.len())) {
             Ok(factors) => {
-                said = None;
+                last_error = None;
                 for (pace, factor) in paces.iter().zip(factors) {
                     match factor {
                         Some(factor) => pace.set(factor),
@@ -57,9 +57,9 @@ pub(crate) async fn watch(path: PathBuf, paces: Arc<[Arc<Pace>]>, ended: Cancell
                     }
                 }
             }
-            Err(what) if said.as_ref() != Some(&what) => {
+            Err(what) if last_error.as_ref() != Some(&what) => {
                 tracing::warn!(file = %path.display(), what, "backend.pace_file is not followed");
-                said = Some(what);
+                last_error = Some(what);
             }
             Err(_) => {}
         }

@@ -77,7 +77,7 @@ struct Gpu {
     id: GpuId,
     fence: GpuFence,
     unfinished: VecDeque<UnfinishedPlan>,
-    /// The leader has said that no more plans come.
+    /// The leader has announced that no more plans come.
     retired: bool,
     /// Its device is permanently failed.
     lost: bool,
@@ -91,16 +91,16 @@ pub(crate) struct PlanIntake<T> {
     homes: Vec<SubclusterId>,
     gpus: Vec<Gpu>,
     models: HashSet<ModelId>,
-    /// Those of them that run through shared trunks, on all GPUs.
+    /// The models that run through shared trunks, on all GPUs.
     hosted: BTreeMap<ModelId, Hosted>,
     /// Whether there ever were any: then a leader that seals again may still think so.
     has_hosted: bool,
     connections: HashMap<Connection, LinkSender<FromBackend>>,
     /// The replica at the other end of each connection, as far as it is known; for the journal.
     leaders: HashMap<Connection, NodeId>,
-    /// The payload delay that each leader was last told, and when.
+    /// The payload delay that was last sent to each leader, and when.
     sent_delays: HashMap<Connection, (Instant, PayloadDelay)>,
-    /// When to check again whether all leaders know the newest delay, since one was told of a change too recently.
+    /// When to check again whether all leaders know the newest delay, since one got a change too recently.
     send_again_at: Option<Instant>,
     journal: Option<Journal>,
     recent: VecDeque<RequestId>,
@@ -340,8 +340,8 @@ impl<T: PayloadTransport> PlanIntake<T> {
         }
     }
 
-    /// A model runs through a shared trunk from here on, or whole; leaders are told. Before level 3 there is nothing to
-    /// tell, and no leader that could read it.
+    /// A model runs through a shared trunk from here on, or whole; leaders get a message. Before level 3 there is
+    /// nothing to tell, and no leader that could read it.
     fn set_hosted(&mut self, model: ModelId, now: Option<Hosted>) {
         let before = match now {
             Some(now) => self.hosted.insert(model, now),
@@ -369,8 +369,8 @@ impl<T: PayloadTransport> PlanIntake<T> {
     /// change the next one is sent when [`DELAY_SENT_EVERY`] has passed, with or without plans.
     fn send_delay(&mut self, connection: Connection, now: Instant) {
         let Some(delay) = self.transport.delay() else { return };
-        if let Some(&(at, told)) = self.sent_delays.get(&connection) {
-            if told == delay {
+        if let Some(&(at, sent)) = self.sent_delays.get(&connection) {
+            if sent == delay {
                 if now.saturating_duration_since(at) < DELAY_CONFIRMED_EVERY {
                     return;
                 }
@@ -456,7 +456,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
         }
         let gpu = &mut self.gpus[report.gpu];
         if let (Some(journal), Some((start, end))) = (&mut self.journal, report.ran) {
-            // Those without an input were not in the batch.
+            // Requests without an input were not in the batch.
             let executed = report.finished.iter().filter(|id| !report.failed.iter().any(|(failed, _)| failed == *id));
             let (start_ns, end_ns) = (journal.nanos(start), journal.nanos(end));
             journal.append(Record::Ran {

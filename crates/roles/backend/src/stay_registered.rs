@@ -106,7 +106,7 @@ mod tests {
 
     /// Frontends that answer when the test says so.
     struct Frontends {
-        asked: watch::Sender<bool>,
+        queried: watch::Sender<bool>,
         answer: watch::Sender<bool>,
     }
 
@@ -120,7 +120,7 @@ mod tests {
         async fn finish(&self) {}
 
         async fn ready(&self, _: Duration) {
-            self.asked.send_replace(true);
+            self.queried.send_replace(true);
             let _ = self.answer.subscribe().wait_for(|answer| *answer).await;
         }
 
@@ -140,12 +140,12 @@ mod tests {
         let down = BackendView { boot, up: false, ..BackendView::default() };
         let view = View { backends: [(backend, down)].into(), ..View::default() };
         let (_views, view) = watch::channel(Arc::new(view));
-        let frontends = Arc::new(Frontends { asked: watch::Sender::new(false), answer: watch::Sender::new(false) });
-        let (mut asked, links) = (frontends.asked.subscribe(), Arc::clone(&frontends));
+        let frontends = Arc::new(Frontends { queried: watch::Sender::new(false), answer: watch::Sender::new(false) });
+        let (mut queried, links) = (frontends.queried.subscribe(), Arc::clone(&frontends));
         let (request, ended) = (pb::RegisterBackendRequest::default(), CancellationToken::new());
         let registering = tokio::spawn(stay_registered(control, request, identity, links, view, ended));
 
-        assert!(timeout(PATIENCE, asked.wait_for(|asked| *asked)).await.is_ok(), "it asks nobody");
+        assert!(timeout(PATIENCE, queried.wait_for(|queried| *queried)).await.is_ok(), "it asks nobody");
         assert!(timeout(CHECKED_EVERY * 2, replica.accept()).await.is_err(), "plans would come before their inputs");
         frontends.answer.send_replace(true);
         assert!(timeout(PATIENCE, replica.accept()).await.is_ok(), "it does not register");

@@ -64,7 +64,7 @@ pub(crate) fn run_family(
     })
 }
 
-/// Stages the next plan if its inputs are there; false if there was nothing to do.
+/// Stages the next plan if its inputs have arrived; false if there was nothing to do.
 fn stage_next(models: &mut Models, order_queue: &mut OrderQueue<'_>) -> bool {
     let Some(next) = order_queue.next_plan().filter(|next| next.batch.is_none() && !next.plan.is_mixed()) else {
         return false;

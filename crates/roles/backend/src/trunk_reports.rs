@@ -1,5 +1,5 @@
 //! Tells the cluster where the models that this backend has loaded can be cut, and takes a cut back if a model that
-//! shares its trunk there answers otherwise in parts than whole (docs/adr/0045-prefix-batching.md).
+//! shares its trunk there answers differently in parts than whole (docs/adr/0045-prefix-batching.md).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,20 +86,19 @@ impl Findings {
         }
     }
 
-    /// The models whose cuts the view does not show as this backend has found them, and which it has not told of just
-    /// now.
+    /// The models whose cuts the view does not show as this backend has found them, and which it has not just reported.
     fn due_reports(&mut self, view: &View) -> Vec<(ModelId, Vec<CutDigest>)> {
         self.models.retain(|id, _| view.models.contains_key(id));
-        let mut told = Vec::new();
+        let mut reports = Vec::new();
         for (&id, found) in &mut self.models {
             let shown = view.models.get(&id).and_then(|model| model.trunk.as_ref());
             let is_shown = shown.is_some_and(|trunk| trunk.cuts.iter().all(|cut| found.cuts.contains(cut)));
             if !is_shown && found.reported.is_none_or(|at| at.elapsed() >= REPORT_AGAIN_AFTER) {
                 found.reported = Some(Instant::now());
-                told.push((id, found.cuts.clone()));
+                reports.push((id, found.cuts.clone()));
             }
         }
-        told
+        reports
     }
 }
 

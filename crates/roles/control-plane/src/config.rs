@@ -122,7 +122,7 @@ impl Liveness {
     };
 
     /// Limit for the round trip of a heartbeat and its acknowledgement: four times the suspicion timeout. On a slower
-    /// connection the sender dials anew, and late heartbeats do not count as signs of life.
+    /// connection the sender dials again, and late heartbeats do not count as signs of life.
     #[must_use]
     pub const fn answer(&self) -> Duration {
         self.suspicion.saturating_mul(4)

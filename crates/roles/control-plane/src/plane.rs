@@ -134,11 +134,11 @@ impl ControlPlane {
             state: parts.state.clone(),
             reported: Arc::clone(&viewer.reported),
         };
-        let (asks, asked) = mpsc::channel(EPOCHS_ASKED_MAX);
+        let (asks, ask_receiver) = mpsc::channel(EPOCHS_ASKED_MAX);
         let (lead_reports, reported_leads) = mpsc::unbounded_channel();
         let mut tasks = parts.spawn_reporters(reported_leads, declared, &detection);
         tasks.extend(parts.spawn_initiatives(viewer.presence.clone()));
-        tasks.push(parts.spawn_planner(asked, Arc::clone(&viewer.reported)));
+        tasks.push(parts.spawn_planner(ask_receiver, Arc::clone(&viewer.reported)));
         tasks.extend(parts.spawn_membership(opened));
         let (service, scaler) = parts.services(&viewer, sorted, memory.clone(), asks);
         tasks.push(parts.spawn_control_port(listeners.control, &group, service, scaler));
@@ -189,15 +189,15 @@ impl ControlPlane {
     /// Whether sub-clusters may be led: this replica was recently in contact with a Raft leader that has a quorum.
     #[must_use]
     pub fn in_contact(&self) -> watch::Receiver<bool> {
-        let (told, contact) = watch::channel(true);
+        let (sender, contact) = watch::channel(true);
         let mut contact_state = self.contact_state.clone();
         tokio::spawn(async move {
             loop {
                 let now = contact_state.borrow_and_update().in_contact;
-                told.send_if_modified(|known| std::mem::replace(known, now) != now);
+                sender.send_if_modified(|known| std::mem::replace(known, now) != now);
                 tokio::select! {
                     changed = contact_state.changed() => if changed.is_err() { return },
-                    () = told.closed() => return,
+                    () = sender.closed() => return,
                 }
             }
         });
@@ -221,7 +221,7 @@ impl ControlPlane {
         membership::transfer_leadership(&self.proposer, &self.state, self.node, &voters).await
     }
 
-    /// Has the cluster agree on a command, through the current leader.
+    /// Makes the cluster agree on a command, through the current leader.
     ///
     /// # Errors
     /// If the state refuses it, or no leader takes it in time.
@@ -299,7 +299,7 @@ async fn open_group(
     // Before any message can arrive: what is on the disk now is from an earlier boot.
     let has_past = group.has_past();
     group.set_open(false);
-    // Entries whose commit the disk itself shows are applied by now.
+    // Entries that the disk itself shows as committed are applied by now.
     let logged = state.read().nodes().get(&config.node).map(|node| node.boot);
     let known = disk::number(&config.data_dir, has_past, config.boot.get())
         .and_then(|disk| Ok((disk, BootHistory::begin(&config.data_dir, has_past, config.boot, logged)?)));
@@ -571,19 +571,19 @@ mod tests {
             wall_clock: || 0,
             policies: symphony_scheduler::PolicyRegistry::new(),
         };
-        let patience = Duration::from_secs(60);
+        let timeout = Duration::from_secs(60);
         let plane = ControlPlane::start(config, Listeners { control: control.into(), heartbeat: heartbeat.into() })
             .await
             .unwrap();
         let mut leadership = plane.leadership();
         let led = leadership.wait_for(|leadership| leadership.is_leader);
-        drop(tokio::time::timeout(patience, led).await.expect("a group of one elects").unwrap());
+        drop(tokio::time::timeout(timeout, led).await.expect("a group of one elects").unwrap());
         assert_eq!(*plane.ends().borrow(), None);
 
         // The effect of a failed disk or of a panic in the core.
         plane.group.shutdown().await;
         let mut ends = plane.ends();
-        let ended = tokio::time::timeout(patience, ends.wait_for(Option::is_some)).await.expect("it finds out");
+        let ended = tokio::time::timeout(timeout, ends.wait_for(Option::is_some)).await.expect("it finds out");
         let words = ended.unwrap().as_ref().unwrap().to_string();
         assert!(words.contains("ended"), "{words}");
         plane.shutdown().await;

@@ -48,12 +48,12 @@ async fn a_replica_takes_the_place_of_the_leader_and_the_old_one_finds_itself_le
         assert_eq!(voters, expected, "so is removing who is gone");
     }
     let view = patiently(async || client.clone().get(pb::GetRequest { linearizable: true }).await).await;
-    let mut asked: Vec<_> = view.operations.iter().map(|operation| operation.what.as_str()).collect();
-    asked.dedup();
+    let mut operations: Vec<_> = view.operations.iter().map(|operation| operation.what.as_str()).collect();
+    operations.dedup();
     let (drain, replace) =
         (format!("make scheduler n{leader} draining"), format!("replace scheduler n{leader} with n4 at {addr}"));
     let (add, remove) = (format!("add scheduler n4 at {addr}"), format!("remove scheduler n{leader}"));
-    assert_eq!(asked, [&drain, &replace, &add, &remove], "each by itself, and the last one once");
+    assert_eq!(operations, [&drain, &replace, &add, &remove], "each by itself, and the last one once");
     let members = group(&cluster, 4).await;
     assert_eq!(members.iter().map(|(id, _)| *id).collect::<Vec<_>>(), expected);
     assert_eq!(members.iter().filter(|(_, role)| *role == GroupRole::Leader).count(), 1);
@@ -163,12 +163,12 @@ async fn contact_is_lost_with_the_quorum_and_found_again() {
     eprintln!("phase: only replica {left} is left");
     cluster.stop(leader).await;
     cluster.stop(other).await;
-    let patience = Duration::from_secs(60);
-    tokio::time::timeout(patience, contact.wait_for(|in_contact| !in_contact)).await.unwrap().unwrap();
+    let timeout = Duration::from_secs(60);
+    tokio::time::timeout(timeout, contact.wait_for(|in_contact| !in_contact)).await.unwrap().unwrap();
 
     eprintln!("phase: another one is back, and so is the contact");
     cluster.restart(leader, leader * 10 + 1).await;
-    tokio::time::timeout(patience, contact.wait_for(|in_contact| *in_contact)).await.unwrap().unwrap();
+    tokio::time::timeout(timeout, contact.wait_for(|in_contact| *in_contact)).await.unwrap().unwrap();
     cluster.stop_all().await;
 }
 

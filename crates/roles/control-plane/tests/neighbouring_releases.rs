@@ -11,16 +11,16 @@ use crate::scene::{Cluster, backend, steady};
 async fn refused(cluster: &Cluster, at: u64, words: &[&str]) {
     let mut client = cluster.client(at).await;
     for attempt in 1.. {
-        let said = match client.raise_level(pb::RaiseLevelRequest::default()).await {
+        let message = match client.raise_level(pb::RaiseLevelRequest::default()).await {
             Err(status) if [Code::FailedPrecondition, Code::Unavailable].contains(&status.code()) => {
                 status.message().to_owned()
             }
             answered => panic!("it was to be refused: {answered:?}"),
         };
-        if words.iter().all(|word| said.contains(word)) {
+        if words.iter().all(|word| message.contains(word)) {
             return;
         }
-        assert!(attempt < 600, "`{said}` lacks one of {words:?}");
+        assert!(attempt < 600, "`{message}` lacks one of {words:?}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
 }
@@ -90,9 +90,9 @@ async fn the_level_is_raised_when_every_replica_knows_it_and_not_before() {
         status.code() == Code::FailedPrecondition && status.message().contains("`frontend f` knows level 1"),
         "{status}"
     );
-    let told = ClusterLevel::up_to(old);
-    told.update_by_refusal(&status);
-    assert_eq!(told.known(), Some(new), "so that it ends");
+    let cluster_level = ClusterLevel::up_to(old);
+    cluster_level.update_by_refusal(&status);
+    assert_eq!(cluster_level.known(), Some(new), "so that it ends");
     let tool = pb::WatchRequest { frontend: None, ..older };
     assert!(client.watch(tool).await.is_ok());
 

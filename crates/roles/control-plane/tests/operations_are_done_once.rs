@@ -56,9 +56,9 @@ async fn a_leader_dies_with_the_answer_and_who_asks_again_gets_it() {
     assert_eq!(load(&cluster, one, 1, "m").await, first, "nor does the first load count again");
     let view = read_view(&cluster, one).await;
     assert_eq!(view.model_named("m").map(|(id, _)| id.get()), Some(second.model));
-    let asked: Vec<_> = view.operations.iter().map(|o| (o.id.get(), o.what.as_str())).collect();
+    let operations: Vec<_> = view.operations.iter().map(|o| (o.id.get(), o.what.as_str())).collect();
     assert_eq!(
-        asked,
+        operations,
         [(1, "load model m on sub-cluster s"), (2, "unload model m"), (3, "load model m on sub-cluster s")]
     );
     assert_eq!(view.operations[1].index, index);

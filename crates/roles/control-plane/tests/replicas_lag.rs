@@ -1,4 +1,4 @@
-//! A replica is heard and does not apply what was agreed.
+//! A replica sends heartbeats and does not apply what was agreed.
 
 use std::io;
 use std::net::SocketAddr;

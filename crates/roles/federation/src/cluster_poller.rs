@@ -79,9 +79,9 @@ impl PollResults {
         self.noted = self.noted.max(now);
     }
 
-    fn answered(&mut self, cluster: &str, view: View, asked: Instant) {
-        if asked >= self.since {
-            self.last_polls.insert(cluster.to_owned(), LastPoll { view: Some(Arc::new(view)), at: asked });
+    fn answered(&mut self, cluster: &str, view: View, polled_at: Instant) {
+        if polled_at >= self.since {
+            self.last_polls.insert(cluster.to_owned(), LastPoll { view: Some(Arc::new(view)), at: polled_at });
         }
     }
 
@@ -147,11 +147,11 @@ async fn poll(cluster: ClusterAccess, results: Arc<Mutex<PollResults>>, every: D
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let asked = Instant::now();
+        let polled_at = Instant::now();
         // A linearizable read: a cluster without a quorum does not answer.
         match cluster.control.get_for(true, within, cluster.each_within(within)).await {
             Ok(view) if view.cluster == cluster.name => {
-                results.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, asked);
+                results.lock().unwrap_or_else(PoisonError::into_inner).answered(&cluster.name, view, polled_at);
             }
             Ok(view) => tracing::error!(cluster = cluster.name, answers = view.cluster, "another cluster answers"),
             Err(error) => tracing::debug!(cluster = cluster.name, %error, "no answer"),
@@ -182,10 +182,10 @@ mod tests {
             results.note_running(now);
         }
         assert_eq!(silent(&mut results, now), UNREACHABLE);
-        let (asked, late) = (now, now + 2 * UNREACHABLE);
+        let (polled_at, late) = (now, now + 2 * UNREACHABLE);
         assert_eq!(silent(&mut results, late), Duration::ZERO, "it was paused, and counts anew");
         assert!(results.all(late)["a"].view.is_none(), "what it saw is old");
-        results.answered("a", View::default(), asked);
+        results.answered("a", View::default(), polled_at);
         assert!(results.all(late)["a"].view.is_none(), "so is the answer that waited for it");
         results.answered("a", View::default(), late);
         assert!(results.all(late)["a"].now(UNREACHABLE).is_some());
@@ -201,8 +201,8 @@ mod tests {
         let control = ControlClient::new(&Net::plaintext(), &addrs).unwrap();
         let cluster = ClusterAccess { name: "a".into(), addrs: addrs.into(), control };
         let _poller = ClusterPoller::begin(&[cluster], UNREACHABLE / 10, UNREACHABLE);
-        let asked = tokio::time::timeout(5 * UNREACHABLE, second.accept()).await;
-        assert!(asked.is_ok(), "no poll comes to the second one");
+        let accepted = tokio::time::timeout(5 * UNREACHABLE, second.accept()).await;
+        assert!(accepted.is_ok(), "no poll comes to the second one");
     }
 
     #[test]

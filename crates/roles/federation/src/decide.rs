@@ -120,9 +120,9 @@ fn standing(state: &FederationState, seen: &Seen<'_>, name: &str, control: &[Str
         }
         (known, Some(view)) => {
             let kinds = capacity(view);
-            let told = known.is_some_and(|cluster| cluster.kinds == kinds && cluster.control == control);
+            let is_current = known.is_some_and(|cluster| cluster.kinds == kinds && cluster.control == control);
             let control = control.to_vec();
-            (!told).then(|| Command::SeeCluster { name: name.to_owned(), control, kinds })
+            (!is_current).then(|| Command::SeeCluster { name: name.to_owned(), control, kinds })
         }
         (Some(cluster), None) if cluster.reachable && poll.ago >= seen.unreachable => {
             Some(Command::ClusterLost { name: name.to_owned(), since: cluster.since })
@@ -186,8 +186,8 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
 
 /// Whether all calls in progress at a time had ended when the cluster was polled. Only then does a missing copy mean
 /// that none will come. The view may be older than the event.
-fn calls_had_ended(since: Duration, asked: Duration) -> bool {
-    since.saturating_sub(asked) >= CALLS_END_WITHIN
+fn calls_had_ended(since: Duration, called_at: Duration) -> bool {
+    since.saturating_sub(called_at) >= CALLS_END_WITHIN
 }
 
 /// A home without a copy does not count.
@@ -300,10 +300,10 @@ mod tests {
         scene.settle("m", "a");
         assert_eq!(all(&scene, LATE), [], "all is well");
         let since = scene.begin("m", "b", Cause::Operator);
-        let [Step::Ask(asked)] = &all(&scene, Duration::ZERO)[..] else { panic!("the target is asked to load it") };
-        let ModelCommand::Load { spec, .. } = &asked.what else { panic!("{asked:?}") };
-        assert_eq!((asked.cluster.as_str(), spec.subcluster.as_str()), ("b", "s"));
-        assert_eq!(all(&scene, LATE), [Step::Ask(asked.clone())], "another leader asks under the same id");
+        let [Step::Ask(call)] = &all(&scene, Duration::ZERO)[..] else { panic!("the target is asked to load it") };
+        let ModelCommand::Load { spec, .. } = &call.what else { panic!("{call:?}") };
+        assert_eq!((call.cluster.as_str(), spec.subcluster.as_str()), ("b", "s"));
+        assert_eq!(all(&scene, LATE), [Step::Ask(call.clone())], "another leader asks under the same id");
         scene.copy("m", "b", Some(Err("no file".into())));
         assert!(
             matches!(&all(&scene, LATE)[..], [Step::Propose(Command::GiveUp { reason, .. })] if reason.contains("no file"))
@@ -333,7 +333,7 @@ mod tests {
 
         assert_eq!(all(&scene, SERVES_ON), [], "the old home serves what came before");
         let [Step::Ask(unload)] = &all(&scene, LATE)[..] else { panic!("then it lets go") };
-        assert!(unload.cluster == "a" && matches!(unload.what, ModelCommand::Unload { .. }) && unload.id != asked.id);
+        assert!(unload.cluster == "a" && matches!(unload.what, ModelCommand::Unload { .. }) && unload.id != call.id);
         scene.forget("m", "a");
         assert_eq!(all(&scene, LATE), [], "a call may still be under way");
         scene.silent("a", LATE / 2);

@@ -90,23 +90,23 @@ mod tests {
             log_entries: 9,
             ..Default::default()
         };
-        let said = |view| peer_state(&config, other, &view);
+        let state_by = |view| peer_state(&config, other, &view);
         let of = |newcomer_status| Ok(PeerState { applied_index: 7, log_entries: 9, newcomer_status });
-        assert_eq!(said(view("world", 2, &[2, 3])), of(MemberStatus::New));
-        assert_eq!(said(view("world", 2, &[1, 2])), of(MemberStatus::Known));
+        assert_eq!(state_by(view("world", 2, &[2, 3])), of(MemberStatus::New));
+        assert_eq!(state_by(view("world", 2, &[1, 2])), of(MemberStatus::Known));
         assert_eq!(
-            said(pb::FederationView { members: vec![2, 3], ..view("world", 2, &[2]) }),
+            state_by(pb::FederationView { members: vec![2, 3], ..view("world", 2, &[2]) }),
             of(MemberStatus::Stranger)
         );
         assert_eq!(
-            said(pb::FederationView { members: vec![], ..view("world", 2, &[]) }),
+            state_by(pb::FederationView { members: vec![], ..view("world", 2, &[]) }),
             of(MemberStatus::New),
             "unfounded"
         );
-        let differs = said(pb::FederationView { members: vec![1, 2], ..view("world", 2, &[]) });
+        let differs = state_by(pb::FederationView { members: vec![1, 2], ..view("world", 2, &[]) });
         assert!(differs.is_err_and(|why| why.contains("names [1, 2, 3]")));
         let elsewhere = Err("replica 3 of the federation `world` answers there".to_owned());
-        assert_eq!(said(view("world", 3, &[])), elsewhere);
-        assert!(said(view("moon", 2, &[])).is_err_and(|why| why.contains("`moon`")));
+        assert_eq!(state_by(view("world", 3, &[])), elsewhere);
+        assert!(state_by(view("moon", 2, &[])).is_err_and(|why| why.contains("`moon`")));
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use symphony_protocol::view::View;
 
-/// A frontend of the federation registers with every cluster. One that a single cluster knows belongs to that cluster,
-/// and reports to no federation.
+/// A frontend of the federation registers with every cluster. A frontend that a single cluster knows belongs to that
+/// cluster, and reports to no federation.
 const CLUSTERS_LEAST: usize = 2;
 
 /// Frontends by name. When a frontend crashes, no cluster notices.
@@ -14,7 +14,7 @@ const CLUSTERS_LEAST: usize = 2;
 pub(crate) struct Frontends {
     /// Frontends that serve, and so must report their clients' demand.
     pub(crate) serving: BTreeSet<String>,
-    /// Frontends that said that they leave or take nothing new, in every cluster that knows them.
+    /// Frontends that have announced that they leave or take nothing new, in every cluster that knows them.
     pub(crate) left: BTreeSet<String>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Placed {
 
 /// The time limits of a search.
 pub(crate) struct Stop<'a> {
-    /// Whether it is too late for a joint plan of all models: time must remain for each by itself, or for each move.
+    /// Whether it is too late for a joint plan of all models: time must remain for each one alone, or for each move.
     pub(crate) together: &'a dyn Fn() -> bool,
     /// Whether time is up; the remaining models wait. At least one model is tried.
     pub(crate) all: &'a dyn Fn() -> bool,

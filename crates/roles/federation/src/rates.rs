@@ -43,10 +43,10 @@ pub(crate) struct Rates(Mutex<BTreeMap<String, Reported>>);
 impl Rates {
     pub(crate) fn report(&self, frontend: String, rates: impl Iterator<Item = (String, f64)>, now: Instant) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let heard = |reported: &Reported, within| now.saturating_duration_since(reported.at) < within;
-        all.retain(|_, reported| heard(reported, GONE_AFTER));
+        let is_recent = |reported: &Reported, within| now.saturating_duration_since(reported.at) < within;
+        all.retain(|_, reported| is_recent(reported, GONE_AFTER));
         if all.len() >= FRONTENDS_MAX {
-            all.retain(|_, reported| heard(reported, SILENT_AFTER));
+            all.retain(|_, reported| is_recent(reported, SILENT_AFTER));
         }
         if all.len() < FRONTENDS_MAX || all.contains_key(&frontend) {
             let sane = |(_, rps): &(String, f64)| rps.is_finite() && *rps >= 0.0;
@@ -111,16 +111,16 @@ mod tests {
     fn what_a_silent_frontend_said_last_is_known_until_it_has_gone() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
         let (rates, start) = (Rates::default(), Instant::now());
-        let said = |rps| [("m".to_owned(), rps)].into_iter();
-        rates.report("a".into(), said(2.0), start);
-        rates.report("b".into(), said(3.0), start);
+        let rate = |rps| [("m".to_owned(), rps)].into_iter();
+        rates.report("a".into(), rate(2.0), start);
+        rates.report("b".into(), rate(3.0), start);
         let known = |at: Duration, frontends: &Frontends, leads| {
             let Demand { rates, silent } = rates.demand(start + at, frontends, leads);
             (rates.get("m").copied().unwrap_or(0.0), silent)
         };
         let none = Frontends::default();
         assert_eq!(known(Duration::ZERO, &none, GONE_AFTER), (5.0, names(&[])));
-        rates.report("b".into(), said(4.0), start + SILENT_AFTER);
+        rates.report("b".into(), rate(4.0), start + SILENT_AFTER);
         assert_eq!(rates.all(start + SILENT_AFTER)["m"], 4.0, "the planted fault: silence is no demand");
         assert_eq!(known(SILENT_AFTER, &none, GONE_AFTER), (6.0, names(&["a"])));
         let left = Frontends { left: names(&["a"]), ..Frontends::default() };

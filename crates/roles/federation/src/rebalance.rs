@@ -1,5 +1,5 @@
-//! Decides when to divide the models of all clusters anew, by measurements: the trigger of a cluster's epochs, applied
-//! to the federation.
+//! Decides when to redivide the models of all clusters, by measurements: the trigger of a cluster's epochs, applied to
+//! the federation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

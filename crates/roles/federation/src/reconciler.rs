@@ -104,12 +104,14 @@ impl LeaderContext {
 
     /// Starts those of the moves that can start, and counts the refused ones; returns how many started.
     async fn begin(&self, moves: Vec<HomeMove>, cause: Cause) -> usize {
-        let asked = moves.len();
+        let requested = moves.len();
         let answer = self.agree(Command::BeginMoves { moves, cause }).await;
-        let (begun, refused) = begun_and_refused(asked, &answer, &self.state());
+        let (begun, refused) = begun_and_refused(requested, &answer, &self.state());
         match &answer {
-            Err(error) => tracing::warn!(cause = cause.label(), %error, "none of {asked} moves is known to begin"),
-            Ok(_) if refused > 0 => tracing::warn!(cause = cause.label(), "{refused} of {asked} moves were refused"),
+            Err(error) => tracing::warn!(cause = cause.label(), %error, "none of {requested} moves is known to begin"),
+            Ok(_) if refused > 0 => {
+                tracing::warn!(cause = cause.label(), "{refused} of {requested} moves were refused")
+            }
             Ok(_) => {}
         }
         self.metrics.moves_begun.inc_by(begun as u64);
@@ -139,13 +141,13 @@ pub(crate) fn begun_at(state: &FederationState, index: u64) -> impl Iterator<Ite
 
 /// How many of the requested moves began, and how many were refused: the group begins those that it can. Without
 /// agreement the numbers are unknown.
-fn begun_and_refused(asked: usize, answer: &Result<Agreed, CallError>, state: &FederationState) -> (usize, usize) {
+fn begun_and_refused(requested: usize, answer: &Result<Agreed, CallError>, state: &FederationState) -> (usize, usize) {
     let begun = match answer {
         Ok(agreed) => begun_at(state, agreed.index).count(),
         Err(CallError::Refused(_)) => 0,
         Err(_) => return (0, 0),
     };
-    (begun, asked.saturating_sub(begun))
+    (begun, requested.saturating_sub(begun))
 }
 
 /// Works while this replica leads, until stopped.
@@ -259,7 +261,7 @@ impl Reconciler {
                     }
                     self.context.propose(command).await;
                 }
-                Step::Ask(asked) => self.call_cluster(asked),
+                Step::Ask(cluster_call) => self.call_cluster(cluster_call),
             }
         }
     }
@@ -298,9 +300,9 @@ impl Reconciler {
     }
 
     /// Calls a cluster; at most one call per purpose at a time.
-    fn call_cluster(&self, asked: ClusterCall) {
-        let Some(cluster) = self.clusters.get(&asked.cluster).cloned() else { return };
-        let purpose = asked.purpose();
+    fn call_cluster(&self, cluster_call: ClusterCall) {
+        let Some(cluster) = self.clusters.get(&cluster_call.cluster).cloned() else { return };
+        let purpose = cluster_call.purpose();
         {
             let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
             if calls.len() >= CALLS_MAX || !calls.insert(purpose.clone()) {
@@ -310,7 +312,7 @@ impl Reconciler {
         let (context, calls, refusals) = (self.context.clone(), Arc::clone(&self.calls), Arc::clone(&self.refusals));
         context.metrics.cluster_calls.inc();
         tokio::spawn(async move {
-            if let Err(error) = carry_out(&context, &cluster, asked).await {
+            if let Err(error) = carry_out(&context, &cluster, cluster_call).await {
                 if is_remembered(&error) {
                     let mut refusals = refusals.lock().unwrap_or_else(PoisonError::into_inner);
                     *refusals.entry(purpose.clone()).or_default() += 1;
@@ -321,7 +323,7 @@ impl Reconciler {
         });
     }
 
-    /// Divides all models anew if it is time: by measurements, and under the same rules as an operator's request.
+    /// Redivides all models if it is time: by measurements, and under the same rules as an operator's request.
     async fn rebalance(&mut self) {
         if self.balance_checked_at.is_some_and(|at| at.elapsed() < BALANCE_CHECK_EVERY) {
             return;
@@ -445,8 +447,12 @@ impl Reconciler {
 }
 
 /// Calls the cluster, and proposes what follows from its answer.
-async fn carry_out(context: &LeaderContext, cluster: &ClusterAccess, asked: ClusterCall) -> Result<(), ControlError> {
-    let ClusterCall { id, what, .. } = asked;
+async fn carry_out(
+    context: &LeaderContext,
+    cluster: &ClusterAccess,
+    cluster_call: ClusterCall,
+) -> Result<(), ControlError> {
+    let ClusterCall { id, what, .. } = cluster_call;
     let operation_id = id.to_string();
     match what {
         ModelCommand::Load { spec, since } => {
@@ -514,14 +520,14 @@ mod tests {
             subcluster: "s".into(),
         };
         let moves = vec![wanted("m"), wanted("n")];
-        let asked = moves.len();
+        let requested = moves.len();
         let index = scene.done(&Command::BeginMoves { moves, cause: Cause::Place });
         let agreed = Ok(Agreed { index, reply: Reply { plan: 1 } });
-        assert_eq!(begun_and_refused(asked, &agreed, &scene.state), (1, 1), "n is on its way elsewhere");
+        assert_eq!(begun_and_refused(requested, &agreed, &scene.state), (1, 1), "n is on its way elsewhere");
         let refused = Err(Refusal::Unreachable { cluster: "a".into() }.into());
-        assert_eq!(begun_and_refused(asked, &refused, &scene.state), (0, 2));
+        assert_eq!(begun_and_refused(requested, &refused, &scene.state), (0, 2));
         let unknown = Err(CallError::NotAgreed("no quorum".into()));
-        assert_eq!(begun_and_refused(asked, &unknown, &scene.state), (0, 0));
+        assert_eq!(begun_and_refused(requested, &unknown, &scene.state), (0, 0));
     }
 
     #[test]

@@ -150,14 +150,14 @@ enum Begun {
 }
 
 /// Whether an operation, by its text, is what was requested under the same id before.
-type Same = fn(before: &str, asked: &str) -> bool;
+type Same = fn(before: &str, requested: &str) -> bool;
 
-/// Same model and cluster; the sub-cluster is chosen anew with each attempt.
-fn same_move(before: &str, asked: &str) -> bool {
-    before == asked
+/// Same model and cluster; the sub-cluster is chosen again with each attempt.
+fn same_move(before: &str, requested: &str) -> bool {
+    before == requested
 }
 
-/// The moves are found anew with each attempt.
+/// The moves are found again with each attempt.
 fn any_moves(before: &str, _: &str) -> bool {
     before.starts_with("move ")
 }
@@ -280,18 +280,18 @@ impl Federation for FederationService {
         let pb::FederationMoveRequest { model: name, to, operation_id } = request.into_inner();
         let state = self.read().await?;
         let (loaded_at, subcluster) = (0, "any".to_owned());
-        let mut asked = HomeMove { model: name.clone(), loaded_at, from: None, to: to.clone(), subcluster };
+        let mut requested = HomeMove { model: name.clone(), loaded_at, from: None, to: to.clone(), subcluster };
         let action = |moves| Action::Move { moves, cause: Cause::Operator };
-        let operation = self.operation(&peer, &operation_id, action(vec![asked.clone()]))?;
+        let operation = self.operation(&peer, &operation_id, action(vec![requested.clone()]))?;
         if let Some(before) = done_before(&state, &operation, same_move) {
             return answer(before).map(Response::new);
         }
         let unknown = || Refusal::UnknownModel { model: name.clone() };
         let model = state.models().get(&name).cloned().ok_or_else(unknown).map_err(CallError::from)?;
         // What the state would refuse is refused before a place is searched.
-        asked.loaded_at = model.loaded_at;
-        asked.from = model.home.as_ref().map(|home| home.cluster.clone());
-        state.movable(&asked).map_err(CallError::from)?;
+        requested.loaded_at = model.loaded_at;
+        requested.from = model.home.as_ref().map(|home| home.cluster.clone());
+        state.movable(&requested).map_err(CallError::from)?;
         let (views, rates) = (self.views(&state)?, self.context.rates.all(Instant::now()));
         let found = self.solve(state, views, rates, move |known, begun| {
             let posed = known.pose().ok_or_else(|| "no cluster answers that has a GPU".to_owned())?;
@@ -347,11 +347,12 @@ impl Federation for FederationService {
         if adopt && !moves.is_empty() {
             let operation = self.operation(&peer, &operation_id, action(moves))?;
             let Begun::Now(Agreed { index, .. }) = self.begin(operation, any_moves).await? else { return repeated() };
-            let (asked, state) = (shown.len(), self.context.state());
+            let (proposed, state) = (shown.len(), self.context.state());
             let begun: BTreeSet<&str> = begun_at(&state, index).collect();
             shown.retain(|moved| begun.contains(moved.model.as_str()));
-            if shown.len() < asked {
-                what += &format!("; {} of them were refused, since something changed meanwhile", asked - shown.len());
+            if shown.len() < proposed {
+                what +=
+                    &format!("; {} of them were refused, since something changed meanwhile", proposed - shown.len());
             }
         }
         Ok(Response::new(pb::FederationBalanceReply { what, moves: shown }))

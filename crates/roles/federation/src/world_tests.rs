@@ -32,7 +32,7 @@ const HEALS_WITHIN: Duration = Duration::from_secs(120);
 
 /// A call to a cluster.
 struct Call {
-    asked: ClusterCall,
+    cluster_call: ClusterCall,
     /// The term of the calling leader.
     term: u64,
     arrives: Duration,
@@ -59,7 +59,7 @@ struct Site {
     answers: bool,
     /// Operations, each done or refused once.
     done: BTreeSet<OperationId>,
-    /// Those of them that were refused.
+    /// The calls that were refused.
     refused: BTreeSet<OperationId>,
     /// Models that it is loading, and when each will be ready.
     loads: BTreeMap<String, Duration>,
@@ -163,15 +163,15 @@ impl World {
         let (arrived, under_way) = std::mem::take(&mut self.calls).into_iter().partition(|call| call.arrives <= now);
         self.calls = under_way;
         let arrived: Vec<Call> = arrived;
-        for Call { asked, term, .. } in arrived {
-            let answer = self.carry_out(&asked);
-            let site = &self.sites[&asked.cluster];
-            let refused = site.answers && site.refused.contains(&asked.id);
+        for Call { cluster_call, term, .. } in arrived {
+            let answer = self.carry_out(&cluster_call);
+            let site = &self.sites[&cluster_call.cluster];
+            let refused = site.answers && site.refused.contains(&cluster_call.id);
             let lost = self.one_in(4);
             let Some(leader) = self.leader.as_mut().filter(|leader| leader.term == term) else { continue };
-            leader.calling.remove(&asked.purpose());
+            leader.calling.remove(&cluster_call.purpose());
             if refused && !lost {
-                *leader.refusals.entry(asked.purpose()).or_default() += 1;
+                *leader.refusals.entry(cluster_call.purpose()).or_default() += 1;
             }
             if let Some(command) = answer.filter(|_| !lost) {
                 self.propose(&command);
@@ -180,8 +180,8 @@ impl World {
     }
 
     /// The leader's proposal after the answer; none without an answer, or if an unload is refused.
-    fn carry_out(&mut self, asked: &ClusterCall) -> Option<Command> {
-        let ClusterCall { cluster, id, what } = asked;
+    fn carry_out(&mut self, cluster_call: &ClusterCall) -> Option<Command> {
+        let ClusterCall { cluster, id, what } = cluster_call;
         let loads_for = self.up_to(LOADS_WITHIN);
         let site = self.sites.get_mut(cluster).filter(|site| site.answers)?;
         let is_new = site.done.insert(*id);
@@ -236,7 +236,7 @@ impl World {
             .keys()
             .map(|cluster| {
                 let seen = leader.seen.get(cluster);
-                let ago = now - seen.map_or(leader.since, |(_, asked)| *asked);
+                let ago = now - seen.map_or(leader.since, |(_, polled_at)| *polled_at);
                 (cluster.clone(), Poll { view: seen.map(|(view, _)| Arc::clone(view)), ago })
             })
             .collect();
@@ -256,7 +256,7 @@ impl World {
         for step in due {
             match step {
                 Step::Propose(command) => self.propose(&command),
-                Step::Ask(asked) => self.call_cluster(leader, asked),
+                Step::Ask(cluster_call) => self.call_cluster(leader, cluster_call),
             }
         }
         if let Some(views) = views(&polls, &self.scene.state, UNREACHABLE).filter(|views| !views.is_empty()) {
@@ -270,18 +270,18 @@ impl World {
     /// Polls the clusters' real contents, as often as a leader does.
     fn poll_clusters(&mut self, leader: &mut Leader) {
         for (cluster, site) in self.sites.iter().filter(|(_, site)| site.answers) {
-            let due = leader.seen.get(cluster).is_none_or(|(_, asked)| self.now - *asked >= POLL_EVERY);
+            let due = leader.seen.get(cluster).is_none_or(|(_, polled_at)| self.now - *polled_at >= POLL_EVERY);
             let view = self.scene.polls[cluster].view.clone().filter(|_| due && site.answers);
             leader.seen.extend(view.map(|view| (cluster.clone(), (view, self.now))));
         }
     }
 
-    fn call_cluster(&mut self, leader: &mut Leader, asked: ClusterCall) {
-        if !leader.calling.insert(asked.purpose()) {
+    fn call_cluster(&mut self, leader: &mut Leader, cluster_call: ClusterCall) {
+        if !leader.calling.insert(cluster_call.purpose()) {
             return;
         }
         let arrives = self.now + self.up_to(CALL_WITHIN);
-        self.calls.push(Call { asked, term: leader.term, arrives });
+        self.calls.push(Call { cluster_call, term: leader.term, arrives });
     }
 
     fn find_places(&mut self, leader: &mut Leader, views: &BTreeMap<String, Arc<View>>) {
@@ -450,7 +450,7 @@ fn a_copy_whose_unload_was_refused_goes_later_whoever_leads() {
         world.scene.load_in("m", "a");
         world.run_until("it is served", HEALS_WITHIN, World::at_rest);
         world.try_move("m", "b");
-        let lets_go = |call: &Call| matches!(call.asked.what, ModelCommand::Unload { .. });
+        let lets_go = |call: &Call| matches!(call.cluster_call.what, ModelCommand::Unload { .. });
         world.run_until("a is called", HEALS_WITHIN, |world| world.calls.iter().any(lets_go));
         // Just before the call arrives, and unseen by the leader.
         world.scene.load_pipeline("m", "a");

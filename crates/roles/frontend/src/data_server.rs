@@ -26,7 +26,7 @@ pub(crate) struct DataServer {
     pub(crate) ledger: Arc<Ledger>,
     /// Memory that backends of this host read; none if none is shared.
     pub(crate) inputs: Option<Arc<SharedInputs>>,
-    /// Who is called what.
+    /// The names of backends.
     pub(crate) view: ViewReceiver,
     /// The backend at the other end of a link; none before there is a link.
     pub(crate) backend: Option<BackendId>,
@@ -51,7 +51,7 @@ impl DataServer {
         }
     }
 
-    /// Whether the peer is the backend it says. One that this frontend has not heard of is waited for.
+    /// Whether the peer is the backend that it claims to be. Waits for a backend that this frontend does not know yet.
     async fn is(&self, connection: &PeerInfo, backend: BackendId) -> bool {
         let mut view = self.view.clone();
         // In plaintext everybody is believed.
@@ -129,7 +129,7 @@ mod tests {
         for (name, welcome) in [("b", true), ("c", false)] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let addr = listener.local_addr().unwrap().to_string();
-            let (told, views) = watch::channel(Arc::default());
+            let (view_sender, views) = watch::channel(Arc::default());
             let (table, ledger) = (Arc::default(), Arc::default());
             let incoming = Incoming::new(listener, frontend.clone(), Port::new("test", &[Role::Backend], 256));
             let server = DataServer { boot: BOOT, table, ledger, inputs: None, view: views, backend: None };
@@ -143,7 +143,7 @@ mod tests {
             sender.send(hello).unwrap();
             let early = tokio::time::timeout(NAMED_WITHIN / 5, receiver.receive()).await;
             assert!(early.is_err(), "nobody has told the frontend of it: {early:?}");
-            told.send_replace(view(name));
+            view_sender.send_replace(view(name));
             let answer = tokio::time::timeout(SOON, receiver.receive()).await.unwrap();
             let welcomed = answer
                 .is_ok_and(|frame| frame.message == FromDataServer::Welcome { boot: BOOT, sharing: None, rdma: None });

@@ -55,7 +55,7 @@ pub enum StartError {
     Register {
         /// The configured name.
         name: String,
-        /// Why.
+        /// The error of the control plane.
         source: ControlError,
     },
     /// This system has not the transport that is required.
@@ -210,10 +210,10 @@ impl Frontend {
     /// The last hour of requests, as `/api/history` shows it: all models in short, or one of them.
     #[must_use]
     pub fn history_json(&self, model: Option<&str>) -> serde_json::Value {
-        let mut told = self.inner.statistics.history_json(model);
+        let mut history = self.inner.statistics.history_json(model);
         // Callers see which process answers.
-        told["boot"] = self.inner.boot.get().into();
-        told
+        history["boot"] = self.inner.boot.get().into();
+        history
     }
 
     /// What became of a request for a pipeline that this frontend ran, as `/api/explain` shows it; null if it does not

@@ -11,7 +11,7 @@ pub const REQUESTS: MetricName = MetricName {
     labels: &["model", "outcome", "reason"],
 };
 
-/// Requests that never came so far.
+/// Requests that were refused before they were accepted.
 pub const REFUSED: MetricName = MetricName {
     name: "symphony_frontend_requests_refused_total",
     help: "Requests that were refused before they were accepted, and by whose fault (client, server); model is empty if they were not \
@@ -120,7 +120,7 @@ pub const ACCEPTED: MetricName = MetricName {
     labels: &[],
 };
 
-/// All results.
+/// Every result that came.
 pub const RESULTS: MetricName = MetricName {
     name: "symphony_frontend_results_total",
     help: "Results that came, those that were discarded included",
@@ -201,7 +201,7 @@ pub const PICTURE_WAIT: MetricName = MetricName {
     labels: &[],
 };
 
-/// Memory that pictures have become.
+/// Memory of decoded pictures.
 pub const PICTURES_DECODED: MetricName = MetricName {
     name: "symphony_frontend_pictures_decoded_bytes",
     help: "Tensors that pictures become, as long as a request or an answer to a backend has them, and what pipelines hold between stages; at most frontend.images.decoded_mb_max",
@@ -301,7 +301,7 @@ pub const EDGE_REQUESTS: MetricName = MetricName {
     labels: &["pipeline", "from", "to"],
 };
 
-/// All of them.
+/// Every metric of this file.
 pub const ALL: [MetricName; 33] = [
     STAGE_REQUESTS,
     STAGE_DURATION,

@@ -212,7 +212,7 @@ pub fn register_metrics(registry: &Registry, runtime: &Arc<Runtime>) {
 
 impl Collector for LeadCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        // One that was removed is led for a moment more; under another name it would be a second series.
+        // A sub-cluster that was removed is led for a moment more; under another name it would be a second series.
         let mut status = self.0.status();
         status.retain(|lead| !lead.name.is_empty());
         for (index, name) in COUNTERS.iter().enumerate() {

@@ -243,12 +243,12 @@ impl Follower {
             } else {
                 self.suspend();
             }
-            let told = tokio::select! {
+            let outcome = tokio::select! {
                 () = self.ended.cancelled() => return,
                 changed = view.changed() => changed,
                 changed = contact.changed() => changed,
             };
-            if told.is_err() {
+            if outcome.is_err() {
                 // The view has ended, so no later view could take the leads away: they stop now.
                 return self.suspend();
             }
@@ -363,7 +363,7 @@ impl Follower {
     }
 }
 
-/// Waits until a lead that was handed over is of no more use: it has ended, `within` has passed, or it has panicked
+/// Waits until a lead that was handed over is no longer of use: it has ended, `within` has passed, or it has panicked
 /// and would keep its frontends in vain.
 async fn ceded(lead: &Lead, within: Duration) {
     let panicked = async {
@@ -516,7 +516,7 @@ mod tests {
     async fn a_lead_hears_of_its_own_subcluster_and_wakes_for_nothing_else() {
         let Scene { runtime, view, contact: _contact, reported: _reported } = leads_two().await;
         let ill = Arc::clone(&runtime.leads.read()[&ILL]);
-        let mut told = runtime.leads.read()[&WELL].view.subscribe();
+        let mut views = runtime.leads.read()[&WELL].view.subscribe();
         // The second backend does not exist: no seal succeeds, which does not matter here.
         let backend = |subcluster| BackendView {
             subcluster,
@@ -527,23 +527,23 @@ mod tests {
         let backends = BTreeMap::from([(BackendId::new(1), backend(WELL)), (BackendId::new(2), backend(ILL))]);
         let newer = View { applied_index: 12, backends, ..View::clone(&view.borrow()) };
         view.send_replace(Arc::new(newer.clone()));
-        let heard =
-            tokio::time::timeout(Duration::from_secs(30), told.wait_for(|view| !view.backends.is_empty())).await;
-        let heard = heard.unwrap().unwrap().clone();
-        assert_eq!(*heard, SortedView::from(Arc::new(newer.clone())).for_lead(WELL));
-        assert_eq!((heard.backends.len(), heard.subclusters.len()), (1, 1));
-        let mut told = ill.view.subscribe();
-        tokio::time::timeout(Duration::from_secs(30), told.wait_for(|v| !v.backends.is_empty()))
+        let received =
+            tokio::time::timeout(Duration::from_secs(30), views.wait_for(|view| !view.backends.is_empty())).await;
+        let received = received.unwrap().unwrap().clone();
+        assert_eq!(*received, SortedView::from(Arc::new(newer.clone())).for_lead(WELL));
+        assert_eq!((received.backends.len(), received.subclusters.len()), (1, 1));
+        let mut views = ill.view.subscribe();
+        tokio::time::timeout(Duration::from_secs(30), views.wait_for(|v| !v.backends.is_empty()))
             .await
             .unwrap()
             .unwrap();
-        told.mark_unchanged();
+        views.mark_unchanged();
         // A change in another sub-cluster.
         let event = EventView { index: 13, what: "a model came".into(), ..EventView::default() };
         let elsewhere = View { applied_index: 13, events: vec![event], ..newer.clone() };
         ill.set_view(SortedView::from(Arc::new(elsewhere)).for_lead(ILL));
-        assert!(!told.has_changed().unwrap());
+        assert!(!views.has_changed().unwrap());
         ill.set_view(SortedView::from(Arc::new(View { backends: BTreeMap::new(), ..newer })).for_lead(ILL));
-        assert!(told.has_changed().unwrap());
+        assert!(views.has_changed().unwrap());
     }
 }

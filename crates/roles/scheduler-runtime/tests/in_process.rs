@@ -54,10 +54,10 @@ impl Scene {
 
     /// The plans that `wanted` requests end up in; `ends` says which plans end when they are seen.
     fn plans_of(&mut self, mut wanted: BTreeSet<u64>, ends: impl Fn(&Execute) -> bool) -> Vec<Execute> {
-        let (mut plans, patience) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut plans, deadline) = (Vec::new(), Instant::now() + PATIENCE);
         while !wanted.is_empty() {
             assert!(
-                Instant::now() < patience,
+                Instant::now() < deadline,
                 "no plan for {wanted:?} within {PATIENCE:?}: {:?}",
                 self.scheduler.counters()
             );
@@ -80,9 +80,9 @@ impl Scene {
     }
 
     fn until_ended(&mut self, count: usize) {
-        let (mut ended, patience) = (0, Instant::now() + PATIENCE);
+        let (mut ended, deadline) = (0, Instant::now() + PATIENCE);
         while ended < count {
-            assert!(Instant::now() < patience, "{ended} of {count} ended within {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "{ended} of {count} ended within {PATIENCE:?}");
             ended += self.orders.ended();
         }
         assert_eq!(ended, count);
@@ -177,9 +177,9 @@ fn a_closed_link_is_not_tried_again_and_again() {
             |scheduler: &InProcess, name| scheduler.counters().iter().find(|(counter, _)| *counter == name).unwrap().1;
         let now = scene.scheduler.clock().now();
         scene.scheduler.announce(0, now, (0..8).map(frame).collect()).unwrap();
-        let patience = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         while counter(&scene.scheduler, "requeued_requests") == 0 {
-            assert!(Instant::now() < patience, "no grant within {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "no grant within {PATIENCE:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
         let grants = counter(&scene.scheduler, "grants");

@@ -184,10 +184,10 @@ fn replayed(bytes: &[u8]) -> Replay {
 /// How often a queue got a pressure.
 fn pressures(bytes: &[u8]) -> usize {
     let tape = Tape::open(bytes).unwrap();
-    let told = tape.records().map(|record| record.unwrap().1).filter(|record| {
+    let signals = tape.records().map(|record| record.unwrap().1).filter(|record| {
         matches!(record, Record::ModelStep { input: ModelInput::Pool(word), .. } if word.pressure != Pressure::NONE)
     });
-    told.count()
+    signals.count()
 }
 
 fn threads(model_threads: u32) -> Arc<DecisionThreads> {

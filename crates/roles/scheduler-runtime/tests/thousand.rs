@@ -24,7 +24,7 @@ const BACKEND_BOOT: BootId = BootId::new(5);
 /// How long nothing happens, to see what that costs.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// All sub-clusters, each with a backend of one GPU at the same address, led by somebody else before and by this node
+/// All sub-clusters, each with a backend of one GPU at the same address, led by another node before and by this one
 /// after.
 fn view(exec_addr: &str, led: bool) -> View {
     let (leader, token) = if led { (Some(ME), 20) } else { (Some((NodeId::new(2), BootId::new(8))), 10) };
@@ -107,7 +107,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
     let seals = Arc::new(AtomicU32::new(0));
     played.spawn(backends(listener, backend, Arc::clone(&seals)));
 
-    let (told, views) = watch::channel(Arc::new(view(&exec_addr, false)));
+    let (view_sender, views) = watch::channel(Arc::new(view(&exec_addr, false)));
     let (_contact, in_contact) = watch::channel(true);
     let (reports, _reported) = mpsc::unbounded_channel();
     let config = LeadConfig {
@@ -128,7 +128,7 @@ fn take_over(title: &str, leader: Net, backend: Net) {
     });
     let before = memory_mib();
     let begun = Instant::now();
-    told.send_replace(Arc::new(view(&exec_addr, true)));
+    view_sender.send_replace(Arc::new(view(&exec_addr, true)));
     while seals.load(Ordering::Relaxed) < SUBCLUSTERS {
         assert!(
             begun.elapsed() < Duration::from_secs(60),

@@ -19,7 +19,7 @@ use crate::mark::{Found, Mark};
 const UNDER_WAY_MAX: usize = 8;
 const BATCH_MAX: u64 = 6;
 
-/// What an actor is told.
+/// The task of an actor.
 #[derive(Debug, Clone)]
 pub struct Actor {
     /// The replica's directory.
@@ -39,7 +39,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    /// Opens the disk, says what is there, works. A disk that cannot be opened is said as well.
+    /// Opens the disk, prints what it holds, works. A disk that cannot be opened is printed as well.
     ///
     /// # Errors
     /// The storage failed without ending the process.
@@ -117,7 +117,7 @@ struct Work<'a> {
     random: Xoshiro256PlusPlus,
     operations: u64,
     term: u64,
-    /// The terms of all entries that are there.
+    /// The terms of all stored entries.
     terms: BTreeMap<u64, u64>,
     next: u64,
     /// Appends that wait: operation and last index.
@@ -231,7 +231,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Votes for somebody, and then mostly for a leader that was elected.
+    /// Votes for a replica, and then mostly for a leader that was elected.
     async fn new_term(&mut self) -> Result<()> {
         self.term += 1;
         let (term, node) = (self.term, self.random.random_range(1..=3));

@@ -40,22 +40,22 @@ pub(crate) fn log_to(command: &mut Command, log: &Path) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct RunningActor {
     child: Child,
-    said: BufReader<ChildStdout>,
+    output: BufReader<ChildStdout>,
 }
 
 impl RunningActor {
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().context("cannot start an actor")?;
-        let said = BufReader::new(child.stdout.take().context("the actor has no standard output")?);
-        Ok(Self { child, said })
+        let output = BufReader::new(child.stdout.take().context("the actor has no standard output")?);
+        Ok(Self { child, output })
     }
 
     /// The next mark; `None` when it has ended.
     pub(crate) fn next(&mut self) -> Result<Option<Mark>> {
         loop {
             let mut line = Vec::new();
-            // A line that a kill cut off was not said.
-            if self.said.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
+            // A line that a kill cut off does not count.
+            if self.output.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
                 return Ok(None);
             }
             if let Some(mark) = Mark::parse(&line) {

@@ -14,11 +14,11 @@ pub(crate) enum Kept {
     Nothing,
     /// All: the process was only killed.
     Everything,
-    /// The first so many of each file and directory.
+    /// The first changes of each file and directory.
     Prefix,
     /// Each write or not.
     Subset,
-    /// Of each write some blocks of so many bytes: sectors or pages.
+    /// Of each write some blocks of this many bytes: sectors or pages.
     Torn(usize),
 }
 
@@ -48,7 +48,7 @@ impl Cut {
         Self { kept, random }
     }
 
-    /// How many of a directory's changes are there: names become durable in order.
+    /// How many of a directory's changes are kept: names become durable in order.
     pub(crate) fn names_kept(&mut self, pending: usize) -> usize {
         match self.kept {
             Kept::Nothing => 0,
@@ -57,7 +57,7 @@ impl Cut {
         }
     }
 
-    /// Applies what is there of a file's changes.
+    /// Applies those of a file's changes that are kept.
     pub(crate) fn keep(&mut self, pending: &[FileChange<'_>], bytes: &mut Vec<u8>) {
         let first = match self.kept {
             Kept::Nothing => 0,

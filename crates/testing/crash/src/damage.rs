@@ -1,4 +1,4 @@
-//! Bits rot, sectors tear, writes go astray, files vanish: what was promised is there, or the disk is refused.
+//! Bits rot, sectors tear, writes go astray, files vanish: what was promised is stored, or the disk is refused.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Damages so often.
+    /// Damages disks, `cycles` times.
     ///
     /// # Errors
     /// The suite itself fails.
@@ -49,15 +49,15 @@ impl Damage {
         let mut report = Report::new("damage", self.engine.name());
         let mut random = Xoshiro256PlusPlus::seed_from_u64(self.seed);
         let pool: Pool<(String, History)> = Pool::start(self.jobs, &self.work.join("verifier.log"));
-        let mut asked = 0;
+        let mut attempts = 0;
         for disk in 0..DISKS {
             let dir = self.work.join(format!("disk-{disk}"));
             let history = self.fill(&dir, random.random())?;
             report.acked += history.acked;
             let files = contents(&dir)?;
-            while asked < self.cycles * (disk + 1) / DISKS {
-                asked += 1;
-                let target = self.work.join(format!("damaged-{asked}"));
+            while attempts < self.cycles * (disk + 1) / DISKS {
+                attempts += 1;
+                let target = self.work.join(format!("damaged-{attempts}"));
                 let names: Vec<&PathBuf> = files.keys().collect();
                 let victim = names[random.random_range(0..names.len())];
                 for (name, bytes) in &files {

@@ -1,4 +1,4 @@
-//! A disk as the power cut sees it: what was synced is there, of everything else only what happened to be written.
+//! A disk as the power cut sees it: what was synced is kept, of everything else only what happened to be written.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;

@@ -28,7 +28,7 @@ const OPERATIONS_AFTERWARDS: u64 = 20;
 const SIGABRT: i32 = 6;
 /// How a Rust program ends whose main thread panicked.
 const PANIC_CODE: i32 = 101;
-/// A process that waits for something else than its end for so long is stuck.
+/// A process that has not ended after this time is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(120);
 
 /// What to do.
@@ -109,7 +109,7 @@ impl Kind {
 }
 
 impl Faults {
-    /// Runs so many faults.
+    /// Runs `cycles` faults.
     ///
     /// # Errors
     /// The suite itself fails.
@@ -229,7 +229,7 @@ impl Faults {
             }
         }
 
-        // Phase 4: the disk is well again; everything is there, and work goes on.
+        // Phase 4: the disk is well again; everything is stored, and work goes on.
         control.lift(0)?;
         let mut command = child::actor(&self.actor(&dir, random.random(), OPERATIONS_AFTERWARDS), &log)?;
         attach(&mut command, &control);
@@ -253,14 +253,14 @@ fn watch(mut running: RunningActor, control: &Control) -> Result<(bool, ExitStat
     // Its words are read from the record later; the pipe must not fill up meanwhile.
     std::thread::scope(|scope| {
         let control_struck = || control.struck(0).unwrap_or_default() > 0;
-        let said = scope.spawn(move || -> Result<(bool, ExitStatus)> {
+        let reader = scope.spawn(move || -> Result<(bool, ExitStatus)> {
             let mut refused = false;
             while let Some(mark) = running.next()? {
                 refused |= matches!(mark, Mark::Refused(_));
             }
             Ok((refused, running.wait()?))
         });
-        while !said.is_finished() {
+        while !reader.is_finished() {
             if struck_at.is_none() && control_struck() {
                 struck_at = Some(Instant::now());
             }
@@ -272,7 +272,7 @@ fn watch(mut running: RunningActor, control: &Control) -> Result<(bool, ExitStat
             std::thread::sleep(Duration::from_millis(1));
         }
         let ended_at = Instant::now();
-        let (refused, end) = said.join().map_err(|_| anyhow::anyhow!("reading the actor panicked"))??;
+        let (refused, end) = reader.join().map_err(|_| anyhow::anyhow!("reading the actor panicked"))??;
         Ok((refused, end, struck_at.map(|at| ended_at.saturating_duration_since(at))))
     })
 }

@@ -28,7 +28,7 @@ struct Image {
     acked: bool,
 }
 
-/// Everything that an actor has said so far.
+/// Everything that an actor has printed so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
     versions: BTreeMap<u64, Vec<Version>>,
@@ -48,7 +48,7 @@ pub(crate) enum Snapshots {
 }
 
 impl History {
-    /// Takes note. An answer is what was wrong with what was said.
+    /// Takes note. Returns what contradicts earlier marks.
     pub(crate) fn note(&mut self, mark: &Mark) -> Vec<Lost> {
         match mark {
             Mark::Begin | Mark::End | Mark::Refused(_) | Mark::Failed { .. } => Vec::new(),

@@ -16,7 +16,7 @@ use crate::history::History;
 use crate::mark::Mark;
 use crate::report::{Lost, Report};
 
-/// An actor runs at least and at most so long, milliseconds: the shortest do not even get to open the disk.
+/// An actor runs at least and at most this long, milliseconds: the shortest do not even get to open the disk.
 const RUN_MS: std::ops::Range<u64> = 5..400;
 
 /// What to do.
@@ -33,7 +33,7 @@ pub struct KillLoop {
 }
 
 impl KillLoop {
-    /// Kills so often, and looks once more at the end.
+    /// Kills `cycles` times, and checks once more at the end.
     ///
     /// # Errors
     /// The suite itself fails.

@@ -39,7 +39,7 @@ enum Command {
         /// Power cuts per engine
         #[arg(long, default_value_t = 1000)]
         cycles: u64,
-        /// Cut after one in so many steps; 1 is every step
+        /// Cut after one in this many steps; 1 is every step
         #[arg(long, default_value_t = 1)]
         stride: u64,
     },

@@ -1,4 +1,4 @@
-//! What an actor says: before it asks for something, and when it was told that it is done. One JSON line each.
+//! What an actor says: before it asks for something, and when that is acknowledged. One JSON line each.
 
 use serde::{Deserialize, Serialize};
 

@@ -37,12 +37,12 @@ impl Verifier {
             let (stdin, stdout) = (child.stdin.take().context("stdin")?, child.stdout.take().context("stdout")?);
             self.process = Some((child, stdin, BufReader::new(stdout)));
         }
-        let Some((_, asked, answers)) = &mut self.process else { return Err(anyhow!("no verifier")) };
+        let Some((_, input, answers)) = &mut self.process else { return Err(anyhow!("no verifier")) };
         let mut line = serde_json::to_vec(question)?;
         line.push(b'\n');
-        let asked = asked.write_all(&line);
+        let written = input.write_all(&line);
         let mut line = Vec::new();
-        while asked.is_ok() && answers.read_until(b'\n', &mut line)? > 0 {
+        while written.is_ok() && answers.read_until(b'\n', &mut line)? > 0 {
             if let Some(mark) = Mark::parse(&line) {
                 return Ok(mark);
             }
@@ -58,9 +58,9 @@ impl Verifier {
 
 impl Drop for Verifier {
     fn drop(&mut self) {
-        if let Some((mut child, asked, _)) = self.process.take() {
+        if let Some((mut child, input, _)) = self.process.take() {
             // It ends when no one asks any more.
-            drop(asked);
+            drop(input);
             let _ = child.wait();
         }
     }

@@ -37,7 +37,7 @@ pub struct PowerLoss {
     pub cycles: u64,
     /// Everything follows from it.
     pub seed: u64,
-    /// One in so many steps is followed by a cut; 1: every one.
+    /// One in this many steps is followed by a cut; 1: every one.
     pub stride: u64,
     /// The bug to plant.
     pub plant: Option<Plant>,
@@ -81,7 +81,7 @@ struct Run<'a> {
 }
 
 impl PowerLoss {
-    /// Runs until so many cuts were made.
+    /// Runs until `cycles` cuts were made.
     ///
     /// # Errors
     /// The suite itself fails: a child cannot be started, a record cannot be read.

@@ -14,12 +14,12 @@ use symphony_types::NodeId;
 use tokio::net::TcpListener;
 use tonic::transport::Server;
 
-/// What a replica is told.
+/// The task of a replica.
 #[derive(Debug, Clone)]
 pub struct Replica {
-    /// Which one it is.
+    /// The replica's id.
     pub id: u64,
-    /// All of them.
+    /// The addresses of all replicas, by id.
     pub addresses: BTreeMap<u64, SocketAddr>,
     /// Its directory.
     pub dir: PathBuf,

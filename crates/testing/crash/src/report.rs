@@ -22,7 +22,7 @@ impl Lost {
 /// The outcome of a run.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Report {
-    /// What was run.
+    /// The name of the suite that was run.
     pub run: &'static str,
     /// Over which engine.
     pub engine: &'static str,

@@ -15,12 +15,13 @@ use crate::report::{Lost, Report};
 
 const ENTRY_BYTES: usize = 256;
 const BATCH: u64 = 64;
-/// A snapshot is taken so often, and so many entries before it stay: what a running group does.
+/// The entries from one snapshot to the next, and the number of entries that stay before one: what a running group
+/// does.
 const SNAPSHOT_EVERY: u64 = 5_000;
 const KEPT: u64 = 5_000;
 /// What lives, at most: entries between two purges, with their frames.
 const LIVE_BYTES_MAX: u64 = (SNAPSHOT_EVERY + KEPT + BATCH) * (ENTRY_BYTES as u64 + 64);
-/// Engines allocate in segments and reclaim late: so many times what lives, and a floor.
+/// Engines allocate in segments and reclaim late: this many times what lives, and a floor.
 const GROWTH_MAX: u64 = 10;
 const FLOOR_BYTES: u64 = 32 << 20;
 
@@ -36,7 +37,7 @@ pub struct Soak {
 }
 
 impl Soak {
-    /// Writes so many entries, with snapshots and purges behind them.
+    /// Writes `entries` entries, with snapshots and purges behind them.
     ///
     /// # Errors
     /// The storage failed.

@@ -18,9 +18,9 @@ use crate::replica::{News, now_ns};
 use crate::report::{Lost, Report};
 
 const REPLICAS: u64 = 3;
-/// Without a new leader for so long there will be none.
+/// Without a new leader after this time there will be none.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Commits before each stall, so that a gap is told from a start.
+/// Commits before each stall, so that a gap differs from a start.
 const WARM_UP: Duration = Duration::from_millis(700);
 /// Commits after the new leader's first, so that a second gap is seen.
 const AFTERWARDS: Duration = Duration::from_millis(1_000);
@@ -61,7 +61,7 @@ struct Group {
 }
 
 impl Stall {
-    /// Lets the disk of the leader hang, so often.
+    /// Lets the disk of the leader hang, `cycles` times.
     ///
     /// # Errors
     /// The suite itself fails, or the group never gets a leader.
@@ -117,7 +117,7 @@ impl Stall {
     fn start(&self) -> Result<Group> {
         let addresses = free_addresses()?;
         let list: Vec<String> = addresses.iter().map(|(id, address)| format!("{id}={address}")).collect();
-        let (told, news) = mpsc::channel();
+        let (sender, news) = mpsc::channel();
         let mut processes = BTreeMap::new();
         for id in addresses.keys().copied() {
             let dir = self.work.join(format!("replica-{id}"));
@@ -131,12 +131,12 @@ impl Stall {
             log_to(&mut command, &self.work.join(format!("replica-{id}.log")))?;
             attach(&mut command, &control);
             let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-            let said = BufReader::new(child.stdout.take().context("a replica has no standard output")?);
-            let told = told.clone();
+            let output = BufReader::new(child.stdout.take().context("a replica has no standard output")?);
+            let sender = sender.clone();
             std::thread::spawn(move || {
-                for line in said.lines().map_while(Result::ok) {
+                for line in output.lines().map_while(Result::ok) {
                     let Ok(news) = serde_json::from_str(&line) else { continue };
-                    if told.send((id, news)).is_err() {
+                    if sender.send((id, news)).is_err() {
                         return;
                     }
                 }
@@ -158,7 +158,7 @@ impl Group {
         }
     }
 
-    /// Listens for so long.
+    /// Listens for `time`.
     fn listen(&mut self, time: Duration) -> Result<()> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -190,7 +190,7 @@ impl Group {
         }
     }
 
-    /// Who says that it leads and was the last to commit.
+    /// The replica that says that it leads and was the last to commit.
     fn committing_leader(&self) -> Option<u64> {
         let (_, last) = self.commits.iter().max()?;
         self.leads.get(last).copied().unwrap_or_default().then_some(*last)
@@ -206,7 +206,7 @@ impl Group {
 }
 
 fn free_addresses() -> Result<BTreeMap<u64, SocketAddr>> {
-    // All held at once, so that they differ; somebody else may still take one before its replica does.
+    // All held at once, so that they differ; another process may still take one before its replica does.
     let listeners = (1..=REPLICAS).map(|id| Ok((id, TcpListener::bind("127.0.0.1:0")?)));
     let listeners = listeners.collect::<Result<Vec<_>>>()?;
     listeners.iter().map(|(id, listener)| Ok((*id, listener.local_addr()?))).collect()

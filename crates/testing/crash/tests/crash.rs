@@ -2,19 +2,19 @@
 
 use std::process::Command;
 
-/// Runs `symphony-crash` with these words; it must exit well. Gives what it said.
+/// Runs `symphony-crash` with these words; it must exit well. Returns its output.
 fn suite(words: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_symphony-crash"));
     let output = command.args(words.split(' ')).output().expect("the suite runs");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{words}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    said
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{words}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text
 }
 
 /// A count of a report in text form.
-fn count(said: &str, what: &str) -> u64 {
-    let number = said.split(&format!("{what} ")).nth(1).and_then(|rest| rest.split([',', '\n']).next());
-    number.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("no {what} in: {said}"))
+fn count(text: &str, what: &str) -> u64 {
+    let number = text.split(&format!("{what} ")).nth(1).and_then(|rest| rest.split([',', '\n']).next());
+    number.and_then(|number| number.trim().parse().ok()).unwrap_or_else(|| panic!("no {what} in: {text}"))
 }
 
 #[test]
@@ -39,32 +39,32 @@ fn kills_take_nothing_from_redb() {
 
 #[test]
 fn failing_and_full_disks_end_the_process_and_take_nothing_from_sled() {
-    let said = suite("faults --engine sled --cycles 16");
-    assert!(count(&said, "aborted") > 0 && count(&said, "disk fills") > 0, "{said}");
+    let text = suite("faults --engine sled --cycles 16");
+    assert!(count(&text, "aborted") > 0 && count(&text, "disk fills") > 0, "{text}");
 }
 
 #[test]
 fn failing_and_full_disks_end_the_process_and_take_nothing_from_redb() {
-    let said = suite("faults --engine redb --cycles 16");
-    assert!(count(&said, "aborted") > 0 && count(&said, "disk fills") > 0, "{said}");
+    let text = suite("faults --engine redb --cycles 16");
+    assert!(count(&text, "aborted") > 0 && count(&text, "disk fills") > 0, "{text}");
 }
 
 #[test]
 fn damage_is_never_served_by_sled() {
-    let said = suite("damage --engine sled --cycles 150");
-    assert!(count(&said, "refused") > 0, "{said}");
+    let text = suite("damage --engine sled --cycles 150");
+    assert!(count(&text, "refused") > 0, "{text}");
 }
 
 #[test]
 fn damage_is_never_served_by_redb() {
-    let said = suite("damage --engine redb --cycles 150");
-    assert!(count(&said, "refused") > 0, "{said}");
+    let text = suite("damage --engine redb --cycles 150");
+    assert!(count(&text, "refused") > 0, "{text}");
 }
 
 #[test]
 fn logs_that_are_written_and_purged_do_not_grow() {
-    let said = suite("soak --entries 30000");
-    assert_eq!(said.lines().count(), 2, "both engines: {said}");
+    let text = suite("soak --entries 30000");
+    assert_eq!(text.lines().count(), 2, "both engines: {text}");
 }
 
 #[test]

@@ -46,7 +46,7 @@ impl Control {
         Ok(Self(file))
     }
 
-    /// One that is there.
+    /// Opens an existing one.
     ///
     /// # Errors
     /// If it is not.

@@ -81,7 +81,7 @@ pub struct State {
     pub models: BTreeMap<String, u64>,
     /// Id and boot of every registered process by name.
     pub processes: BTreeMap<String, (u64, u64)>,
-    /// Every name that is asked about in the history: a read says of each that it is there or not.
+    /// Every name that is asked about in the history: a read says of each whether it exists.
     pub asked: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ pub enum Part {
     /// Nothing was ever here.
     #[default]
     Empty,
-    /// A model that is served. Ids are none until an answer has told them.
+    /// A model that is served. Ids are none until an answer has them.
     Model {
         /// Its id.
         model: Option<u64>,
@@ -207,24 +207,30 @@ fn former(state: &Part) -> u64 {
     if let Part::Gone { former } = state { *former } else { 0 }
 }
 
-fn load(state: &Part, asked: u64, answer: Option<&Answer>) -> Option<Part> {
+fn load(state: &Part, requested: u64, answer: Option<&Answer>) -> Option<Part> {
     match (state, answer) {
-        (Part::Model { spec, .. }, Some(Answer::NameTaken)) if *spec != asked => Some(state.clone()),
+        (Part::Model { spec, .. }, Some(Answer::NameTaken)) if *spec != requested => Some(state.clone()),
         (Part::Model { .. }, None) => Some(state.clone()),
-        (Part::Model { spec, former, .. }, Some(Answer::Loaded { model, .. })) if *spec == asked => {
-            told(state, *model).map(|model| Part::Model { model: Some(model), spec: asked, former: *former })
+        (Part::Model { spec, former, .. }, Some(Answer::Loaded { model, .. })) if *spec == requested => {
+            known_or_new(state, *model).map(|model| Part::Model {
+                model: Some(model),
+                spec: requested,
+                former: *former,
+            })
         }
         (Part::Model { .. }, _) => None,
-        (_, None) => Some(Part::Model { model: None, spec: asked, former: former(state) }),
-        (_, Some(Answer::Loaded { model, .. })) => {
-            (*model > former(state)).then(|| Part::Model { model: Some(*model), spec: asked, former: former(state) })
-        }
+        (_, None) => Some(Part::Model { model: None, spec: requested, former: former(state) }),
+        (_, Some(Answer::Loaded { model, .. })) => (*model > former(state)).then(|| Part::Model {
+            model: Some(*model),
+            spec: requested,
+            former: former(state),
+        }),
         (_, Some(_)) => None,
     }
 }
 
-/// A model that is there has this id: it has been known to, or is now.
-fn told(state: &Part, id: u64) -> Option<u64> {
+/// An existing model has this id: it has been known to, or is now.
+fn known_or_new(state: &Part, id: u64) -> Option<u64> {
     match state {
         Part::Model { model: Some(model), .. } => (*model == id).then_some(id),
         Part::Model { model: None, former, .. } => (id > *former).then_some(id),
@@ -246,7 +252,7 @@ fn unload(state: &Part, answer: Option<&Answer>) -> Option<Part> {
 fn see_model(state: &Part, seen: Option<u64>) -> Option<Part> {
     match (state, seen) {
         (Part::Model { spec, former, .. }, Some(id)) => {
-            told(state, id).map(|model| Part::Model { model: Some(model), spec: *spec, former: *former })
+            known_or_new(state, id).map(|model| Part::Model { model: Some(model), spec: *spec, former: *former })
         }
         (Part::Model { .. }, None) | (_, Some(_)) => None,
         (_, None) => Some(state.clone()),

@@ -7,7 +7,7 @@ pub enum End<A> {
     Answered {
         /// When, in nanoseconds of the recorder's clock.
         at: u64,
-        /// What.
+        /// The answer.
         answer: A,
     },
     /// It surely had no effect.
@@ -24,7 +24,7 @@ pub enum End<A> {
 pub struct Operation<C, A> {
     /// The client that asked; each asks one thing at a time.
     pub process: u64,
-    /// What.
+    /// The call.
     pub call: C,
     /// When, in nanoseconds of the recorder's clock.
     pub called_at: u64,
@@ -46,9 +46,9 @@ pub enum HistoryError {
     EndsBeforeItsCall {
         /// Its place.
         operation: usize,
-        /// Its call.
+        /// When it was called.
         called_at: u64,
-        /// Its end.
+        /// When it ended.
         ended_at: u64,
     },
 }

@@ -43,7 +43,7 @@ impl<C: Clone, A: Clone> Recorder<C, A> {
         OperationId(id)
     }
 
-    /// It was answered. To be said after the answer has arrived.
+    /// It was answered. To be called after the answer has arrived.
     pub fn answered(&self, operation: OperationId, answer: A) {
         self.end(operation, |at| End::Answered { at, answer });
     }
@@ -53,7 +53,7 @@ impl<C: Clone, A: Clone> Recorder<C, A> {
         self.end(operation, |at| End::Failed { at });
     }
 
-    /// Unknown: the same as saying nothing; to be said where an error leaves it open.
+    /// Unknown: the same as saying nothing; to be called where an error leaves it open.
     pub fn unknown(&self, operation: OperationId) {
         self.end(operation, |_| End::Unknown);
     }

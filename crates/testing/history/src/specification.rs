@@ -7,7 +7,7 @@ use std::hash::Hash;
 pub trait Specification {
     /// What is asked.
     type Call: Clone + Debug;
-    /// What is answered.
+    /// The answer to a call.
     type Answer: Clone + Debug;
     /// Part of the service.
     type Key: Clone + Debug + Ord;

@@ -40,8 +40,8 @@ pub fn write(history: &History<Call, Answer>) -> String {
     let mut events = Vec::new();
     for (number, operation) in history.operations().iter().enumerate() {
         let process = operation.process;
-        let asked = format!("{process} call {number} {}", call_text(&operation.call));
-        events.push((operation.called_at, 0, asked));
+        let line = format!("{process} call {number} {}", call_text(&operation.call));
+        events.push((operation.called_at, 0, line));
         match &operation.end {
             End::Answered { at, answer } => {
                 events.push((*at, 1, format!("{process} answer {number} {}", answer_text(answer))));
@@ -132,14 +132,14 @@ fn answer_text(answer: &Answer) -> String {
         Answer::State(state) => {
             let models: Vec<_> = state.models.iter().map(|(name, id)| format!("{}:{id}", escape(name))).collect();
             let processes = state.processes.iter().map(|(name, (id, boot))| format!("{}:{id}:{boot}", escape(name)));
-            let asked: Vec<_> = state.asked.iter().map(|name| escape(name)).collect();
+            let names: Vec<_> = state.asked.iter().map(|name| escape(name)).collect();
             format!(
                 "state index={} epoch={} models={} processes={} asked={}",
                 state.index,
                 state.epoch,
                 models.join(","),
                 processes.collect::<Vec<_>>().join(","),
-                asked.join(",")
+                names.join(",")
             )
         }
     }

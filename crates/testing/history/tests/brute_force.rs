@@ -33,13 +33,13 @@ impl Specification for Registers {
     }
 
     fn apply(_: &u8, state: &u8, call: &(u8, Call), answer: Option<&Answer>) -> Option<u8> {
-        let (after, said) = match call.1 {
+        let (after, expected) = match call.1 {
             Call::Write(value) => (value, Answer::Done),
             Call::Read => (*state, Answer::Value(*state)),
             Call::Swap(from, to) if from == *state => (to, Answer::Done),
             Call::Swap(..) => (*state, Answer::Refused),
         };
-        answer.is_none_or(|answer| *answer == said).then_some(after)
+        answer.is_none_or(|answer| *answer == expected).then_some(after)
     }
 }
 

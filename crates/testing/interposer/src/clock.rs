@@ -52,7 +52,7 @@ impl Bend {
         self.shown_ns + i64::try_from(passed).unwrap_or(i64::MAX)
     }
 
-    /// Bent anew at `real_ns`: without a leap but for `jump_ns`.
+    /// The clock with a new rate from `real_ns` on: without a leap except `jump_ns`.
     pub(crate) fn rebent(&self, real_ns: i64, jump_ns: i64, rate_ppm: i64) -> Self {
         Self { on: true, anchor_ns: real_ns, shown_ns: self.shown(real_ns).saturating_add(jump_ns), rate_ppm }
     }

@@ -111,7 +111,7 @@ impl Control {
         self.bend(Clock::Realtime, if back { -ns } else { ns }, rate)
     }
 
-    /// Lets a clock run faster by so many millionths, or slower if negative, from now on.
+    /// Lets a clock run faster by this many millionths, or slower if negative, from now on.
     ///
     /// # Errors
     /// It would stand still or run backwards, or the file cannot be written.

@@ -34,7 +34,7 @@ pub struct Recording {
     pub watch: PathBuf,
     /// What is written to this descriptor is recorded as a [`Change::Mark`], in order with everything else.
     pub mark_fd: Option<i32>,
-    /// The process is killed right after so many changes.
+    /// The process is killed right after this many changes.
     pub kill_after: Option<u64>,
 }
 

@@ -54,10 +54,10 @@ pub enum Change<'a> {
     },
     /// A file or directory was synced: what was changed in it before is durable.
     Synced {
-        /// Which.
+        /// The file's inode.
         inode: u64,
     },
-    /// The process said something.
+    /// The process wrote a mark.
     Mark(&'a [u8]),
     /// Something that the record cannot describe: whatever is built on it is not to be trusted.
     Unknown(String),

@@ -36,7 +36,7 @@ impl Operations {
     pub const UNLINK: Self = Self(64);
     /// Making directories.
     pub const MKDIR: Self = Self(128);
-    /// Reading.
+    /// The operations that read.
     pub const READ: Self = Self(256);
     /// All that change something.
     pub const CHANGES: Self = Self(1 | 2 | 4 | 16 | 32 | 64 | 128);
@@ -57,11 +57,11 @@ pub enum Fault {
     Fail(u32),
     /// A write takes only the first half of its bytes and says so.
     Shorten,
-    /// It waits: so long, or until the rule is lifted. Then it is done.
+    /// It waits for this time, or until the rule is lifted. Then it is done.
     Delay(Option<Duration>),
-    /// It is not done, but said to be: a device that lies.
+    /// It is not done, but reported as done: a device that lies.
     Pretend,
-    /// Files of the pattern may grow by so many bytes in all, then writes that make them grow fail with `ENOSPC`;
+    /// Files of the pattern may grow by this many bytes in all, then writes that make them grow fail with `ENOSPC`;
     /// removing one gives its bytes back. Operations and counts do not matter.
     Fill {
         /// Room that is left.
@@ -76,9 +76,9 @@ pub struct Rule {
     pub operations: Operations,
     /// on paths that match this pattern (`fnmatch`: `*` also matches `/`),
     pub paths: String,
-    /// of which so many go unharmed,
+    /// of which this many go unharmed,
     pub skip: u64,
-    /// and then so many suffer; 0 is all of them.
+    /// and then this many suffer; 0 is all of them.
     pub count: u64,
     /// What happens.
     pub fault: Fault,
@@ -91,7 +91,7 @@ impl Rule {
         Self { operations, paths: paths.into(), skip: 0, count: 0, fault }
     }
 
-    /// Only after so many have gone well, and only so many.
+    /// Only after this many have gone well, and only this many.
     #[must_use]
     pub fn only(self, skip: u64, count: u64) -> Self {
         Self { skip, count, ..self }

@@ -115,9 +115,9 @@ fn a_stall_lasts_until_it_is_lifted() {
     let mut scene = Scene::new();
     scene.control.set(3, &Rule::new(Operations::SYNC, scene.data(), Fault::Delay(None))).expect("set");
     let mut child = scene.child("part_write_and_sync").stdout(Stdio::null()).spawn().expect("child");
-    let patience = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(30);
     while scene.control.struck(3).expect("count") == 0 {
-        assert!(Instant::now() < patience, "the child never synced");
+        assert!(Instant::now() < deadline, "the child never synced");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(child.try_wait().expect("child"), None, "it waits");

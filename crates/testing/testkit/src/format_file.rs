@@ -21,7 +21,7 @@ fn bytes(hex: &str) -> Option<Vec<u8>> {
 }
 
 impl FormatFile {
-    /// The file at this path, whether it is there or not.
+    /// The file at this path, whether it exists or not.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self(path.into())
@@ -56,7 +56,7 @@ impl FormatFile {
         }
     }
 
-    /// Makes the file. One that is there stays as it is; whether it was made.
+    /// Writes the file unless it exists; returns whether it did.
     ///
     /// # Panics
     /// If it cannot be written.

@@ -17,7 +17,7 @@ pub fn read_json(path: &Path) -> Result<Value> {
     serde_json::from_str(&text).with_context(|| format!("{} is not JSON", path.display()))
 }
 
-/// Waits until a file is there and whole JSON, as when another process is about to write it.
+/// Waits until a file exists and is complete JSON, as when another process is about to write it.
 ///
 /// # Errors
 /// If `timeout` passes first.

@@ -9,7 +9,7 @@ pub const PORTS_MAX: usize = 256;
 
 /// `n` different TCP ports on loopback that were free a moment ago.
 ///
-/// The operating system chooses them while all are held at once, so they differ. Somebody else may still take one
+/// The operating system chooses them while all are held at once, so they differ. Another process may still take one
 /// before the test does; a process that fails to bind says so by name, and ephemeral ports are not handed out again
 /// until the whole range has been.
 ///

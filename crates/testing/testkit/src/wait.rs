@@ -56,11 +56,10 @@ where
     }
 }
 
-/// Looks until there is something to see, for a minute at most: longer than anything takes that happens at all, on a
-/// machine that does other things as well.
+/// Polls until there is a value, for at most a minute: longer than anything should take on a busy machine.
 ///
 /// # Panics
-/// If nothing is seen by then.
+/// If there is none by then.
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
     let seen = wait_until_async(what, PATIENCE, || {
         let seen = look();

@@ -107,7 +107,7 @@ async fn ask(cluster: Cluster, boot: BootId, table: Rc<RequestTable>, pipelines:
         }
         let subcluster = known[random.random_range(0..known.len())];
         let in_peace = *cluster.peace.borrow();
-        cluster.ledger.borrow_mut().asked += 1;
+        cluster.ledger.borrow_mut().submitted += 1;
         table.submit(Waiting { subcluster, until: now + DEADLINE, in_peace, part: None });
     }
 }

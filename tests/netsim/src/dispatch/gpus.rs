@@ -95,9 +95,9 @@ pub(crate) async fn run(
 }
 
 impl Gpu {
-    fn seal(&mut self, cluster: &Cluster, by: u64, asked: &[(GpuId, Token)]) -> FromBackend {
+    fn seal(&mut self, cluster: &Cluster, by: u64, requested: &[(GpuId, Token)]) -> FromBackend {
         let (boot, gpu) = (self.me.boot, self.me.gpu);
-        let token = asked.iter().find(|(id, _)| *id == gpu).map(|(_, token)| *token).unwrap_or_default();
+        let token = requested.iter().find(|(id, _)| *id == gpu).map(|(_, token)| *token).unwrap_or_default();
         if cluster.plants.has(Plant::StaleTokens) && token < self.promised {
             self.fence = GpuFence::new(boot, token, QUEUED_MAX);
         }

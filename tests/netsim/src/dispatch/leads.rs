@@ -72,17 +72,18 @@ impl Lead {
     }
 
     /// P1: what its frontend withdrew before it asked for another one waits no more, as links keep the order.
-    fn check_withdrawn(&self, asked: RequestId, withdrawn: &BTreeMap<RequestId, u64>) {
+    fn check_withdrawn(&self, submitted: RequestId, withdrawn: &BTreeMap<RequestId, u64>) {
         let is_left = |request: &RequestId| {
-            (request.frontend, request.boot) == (asked.frontend, asked.boot)
-                && withdrawn.get(request).is_some_and(|&last| last < asked.sequence)
+            (request.frontend, request.boot) == (submitted.frontend, submitted.boot)
+                && withdrawn.get(request).is_some_and(|&last| last < submitted.sequence)
         };
         let left = match &self.policy {
             Some(policy) => policy.waiting().find(is_left),
             None => self.waiting.iter().copied().find(is_left),
         };
         if let Some(request) = left {
-            let detail = format!("{request} waits with a leader although it was withdrawn before {asked} was asked");
+            let detail =
+                format!("{request} waits with a leader although it was withdrawn before {submitted} was asked");
             symphony_telemetry::violated(Invariant::P1, detail);
         }
     }
@@ -179,8 +180,8 @@ pub(crate) async fn run(
                 }
                 leads.borrow_mut().insert(id, (subcluster.token, lead, links));
             }
-            let asked = subcluster.successor.filter(|next| (next.node, next.boot) == me && next.since != standby.0);
-            if let Some(next) = asked {
+            let successor = subcluster.successor.filter(|next| (next.node, next.boot) == me && next.since != standby.0);
+            if let Some(next) = successor {
                 standby = (next.since, JoinSet::new());
                 let ready = LeadReport::Ready { subcluster: id, since: next.since };
                 let (reports, net, view) = (plane.lead_reports(), net.clone(), Arc::clone(&view));
@@ -394,7 +395,7 @@ async fn serve(cluster: Cluster, listener: Listener, net: Net, leads: Leads) {
                         }
                         last.borrow_mut().insert((frontend, boot, subcluster), link);
                         let Some((_, _, lead)) = lead_of(whose) else { return };
-                        // It begins anew, and asks again for what it still wants.
+                        // It starts over, and asks again for what it still wants.
                         lead.borrow_mut().withdraw(|id| (id.frontend, id.boot) == (frontend, boot));
                     }
                     ToLeader::Announce { requests, .. } | ToLeader::Redrive { requests, .. } => {

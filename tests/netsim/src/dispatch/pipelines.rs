@@ -19,13 +19,13 @@ use super::request_table::{Part, RequestTable};
 use crate::cluster::Cluster;
 use crate::plant::Plant;
 
-/// What each stage has of the deadline, and so much is left over.
+/// What each stage has of the deadline, and what is left over.
 const BUDGET: Nanos = Nanos::from_millis(900);
 /// Rows of a result that lead on; there may be none.
 const ROWS_MAX: u32 = 3;
-/// One of so many pauses between requests brings a request for the pipeline.
+/// One of this many pauses between requests brings a request for the pipeline.
 const BEGUN_EVERY: u32 = 2;
-/// One of so many of these pauses has a client go.
+/// In one of this many of these pauses a client goes.
 const CANCELLED_EVERY: u32 = 8;
 
 /// A request that has no outcome.
@@ -78,13 +78,13 @@ impl Pipelines {
         report_violation(check.began(&actions));
         self.begun += 1;
         let in_peace = *self.cluster.peace.borrow();
-        self.cluster.ledger.borrow_mut().asked += 1;
+        self.cluster.ledger.borrow_mut().submitted += 1;
         let hosted = Hosted { run, check, began: Instant::now(), in_peace, open: BTreeMap::new() };
         self.runs.insert(self.begun, hosted);
         self.act(self.begun, &actions, table);
     }
 
-    /// A stage request has its result, with so many rows as chance will have it.
+    /// A stage request has its result, with a random number of rows.
     pub(super) fn answered(&mut self, Part { run, ask }: Part, table: &RequestTable) {
         // The first one is the source's, whose result has an edge out of it.
         let rows = if ask.get() == 0 { vec![self.random.random_range(0..=ROWS_MAX)] } else { Vec::new() };

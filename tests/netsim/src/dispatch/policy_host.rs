@@ -34,7 +34,7 @@ const RATE: f64 = 25.0;
 struct Sent {
     sequence: u64,
     start: Time,
-    /// Those that are still wanted.
+    /// The requests that are still wanted.
     requests: Vec<Request>,
 }
 
@@ -225,7 +225,7 @@ impl SimulatedPolicyHost {
         unreached.into_iter().for_each(|gpu| self.gpu_lost(gpu));
     }
 
-    /// One decision, checked. Of a step with a fault nothing is done.
+    /// One decision, checked. A step with a fault has no effect.
     fn checked(&mut self, now: Time, input: ClusterInput, actions: &mut ClusterActions) -> Result<(), PolicyFault> {
         self.referee.observe(now, &input);
         self.policy.step(now, input, actions)?;

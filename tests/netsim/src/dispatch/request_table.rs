@@ -109,7 +109,7 @@ impl RequestTable {
         }
     }
 
-    /// Those whose deadline has passed.
+    /// The requests whose deadline has passed.
     pub(super) fn expired(&self, now: Instant) -> Vec<u64> {
         let requests = self.requests.borrow();
         requests.iter().filter(|(_, waiting)| now > waiting.until).map(|(&sequence, _)| sequence).collect()

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use symphony_assignment::{Assigner, Costs, FORBIDDEN};
 
-/// The most pairs, and the least cost of so many: rows from `row` on, columns in `free`.
+/// The largest number of pairs, and the least cost of that many: rows from `row` on, columns in `free`.
 fn brute_force(costs: Costs<'_>, row: usize, free: u32) -> (usize, f64) {
     if row == costs.rows() {
         return (0, 0.0);

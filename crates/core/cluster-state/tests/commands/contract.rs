@@ -18,7 +18,7 @@ pub(crate) fn keeps_the_contract(scene: &mut Scene, done: &Command, late: &Comma
         assert_eq!(Command::decode(&command.encode_at(level).unwrap()), Ok(command.clone()));
     }
 
-    // What comes late touches nothing, and its proposer reads why.
+    // A late command changes nothing, and its proposer gets the reason.
     let refused: Outcome = Err(scene.refused(late));
     assert_eq!(decode_outcome(&encode_outcome(&refused, level)), Ok(refused));
 

@@ -40,9 +40,9 @@ fn models_share_the_deepest_trunk_that_they_have_in_common_and_newcomers_join() 
     let mut scene = scene();
     scene.done(&cuts(1, 1, 1, &[7, 8, 9]));
     assert_eq!((shared(&scene), family(&scene, 1)), (vec![0, 0, 0, 0], vec![]), "with nobody");
-    let told: Vec<_> = scene.done(&cuts(2, 1, 1, &[7, 8, 11])).iter().map(ToString::to_string).collect();
+    let effects: Vec<_> = scene.done(&cuts(2, 1, 1, &[7, 8, 11])).iter().map(ToString::to_string).collect();
     assert_eq!(shared(&scene), [8, 8, 0, 0]);
-    assert!(told.contains(&"model m1 shares the trunk 00000000".to_owned()), "{told:?}");
+    assert!(effects.contains(&"model m1 shares the trunk 00000000".to_owned()), "{effects:?}");
     scene.done(&cuts(3, 1, 1, &[7, 12]));
     assert_eq!(shared(&scene), [8, 8, 0, 0], "a shallower trunk would cost them theirs");
     scene.done(&cuts(4, 1, 1, &[7, 8, 9]));
@@ -65,9 +65,9 @@ fn a_cut_that_a_backend_takes_back_is_none_and_the_family_goes_on_without_the_mo
         scene.done(&cuts(model, 1, 1, &[5, 6]));
     }
     assert_eq!(shared(&scene), [6, 6, 6, 0]);
-    // It answers otherwise when it is cut there.
-    let told: Vec<_> = scene.done(&cuts(2, 1, 1, &[5])).iter().map(ToString::to_string).collect();
-    assert!(told.contains(&"model m2 shares the trunk 00000000 no more".to_owned()), "{told:?}");
+    // It answers differently when it is cut there.
+    let effects: Vec<_> = scene.done(&cuts(2, 1, 1, &[5])).iter().map(ToString::to_string).collect();
+    assert!(effects.contains(&"model m2 shares the trunk 00000000 no more".to_owned()), "{effects:?}");
     assert_eq!(shared(&scene), [6, 0, 6, 0]);
     scene.done(&cuts(2, 1, 1, &[5, 6]));
     assert_eq!(shared(&scene), [6, 0, 6, 0], "what one backend took back, no other gives");

@@ -47,7 +47,7 @@ fn a_pipeline_is_loaded_once_split_replaced_by_another_version_and_unloaded() {
     let restored = ClusterState::restore(&scene.state.snapshot()).unwrap();
     assert_eq!(restored, scene.state);
 
-    // What was found for the other version is not said of this one.
+    // What was found for the other version does not apply to this one.
     scene.done(&pipeline("p", 2, &["n", "m@2"]));
     assert_eq!(scene.state.pipelines()["p"].split, None);
     let refused = scene.refused(&split(1, &[3, 4]));

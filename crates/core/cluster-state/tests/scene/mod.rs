@@ -222,7 +222,7 @@ pub fn operate(action: Action) -> Command {
     Command::Operate(operation(LAST.fetch_add(1, Ordering::Relaxed), action))
 }
 
-/// What somebody asks for under an id.
+/// An operation with this id.
 pub fn operation(id: u64, action: Action) -> Operation {
     let id = OperationId::new(id.into());
     Operation { id, actor: "operator/ann".into(), at_unix_ms: 1_700_000_000_000, avoid: None, action }

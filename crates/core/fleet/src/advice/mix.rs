@@ -20,7 +20,7 @@ impl Mix {
         }
     }
 
-    /// Counts the requests of another one as well.
+    /// Adds the requests of another mix.
     pub fn add(&mut self, other: &Self) {
         for (&key, &requests) in &other.requests {
             let known = self.requests.entry(key).or_default();

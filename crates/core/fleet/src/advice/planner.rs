@@ -47,7 +47,7 @@ pub struct FleetPlan {
 }
 
 impl FleetPlan {
-    /// The next step from what is there: GPUs go when those that replace them serve, as far as the budget has both.
+    /// The next step from the present fleet: GPUs go when those that replace them serve, as far as the budget has both.
     fn step(&self, window: &Window) -> Vec<u32> {
         let coming = window.kinds.iter().zip(&self.counts).any(|(kind, &count)| serving(kind) < count);
         let both: Vec<u32> = there(window).iter().zip(&self.counts).map(|(&there, &count)| there.max(count)).collect();
@@ -78,7 +78,7 @@ impl Measurement {
 
 /// Decides which kinds a sub-cluster should have, where its [`Autoscaler`] decides how much capacity.
 ///
-/// A fleet is chosen anew when the autoscaler asks for more or less, which it does after its windows and pauses, and
+/// A fleet is chosen again when the autoscaler asks for more or less, which it does after its windows and pauses, and
 /// when the sizes of requests have become others. Then the sub-cluster goes to the new fleet in one step: everything
 /// that it lacks is ordered at once, and everything that it does not need goes once that serves.
 #[derive(Clone, Debug, Default)]
@@ -110,7 +110,7 @@ impl FleetPlanner {
         self.refused.as_deref()
     }
 
-    /// Takes the measurements of a span that ends `now`, with the requests `asked` in it. `merging` says whether the
+    /// Takes the measurements of a span that ends `now`, with the `requests` in it. `merging` says whether the
     /// policy in force has requests share batches, and `problem` poses the problem of answering a mix, its kinds in the
     /// order of the autoscaler's, or says why it cannot.
     ///
@@ -120,12 +120,12 @@ impl FleetPlanner {
         now: Time,
         scaler: &mut Autoscaler,
         window: &Window,
-        asked: &Mix,
+        requests: &Mix,
         merging: Merging,
         problem: impl FnOnce(&Mix) -> Result<FleetProblem, String>,
     ) -> Advice {
         let finding = scaler.observe(now, window);
-        let other_mix = self.measure(window.length, asked);
+        let other_mix = self.measure(window.length, requests);
         let other_batches = self.plan.as_ref().is_some_and(|(.., of)| *of != merging);
         let is_other = other_mix || other_batches;
         if let Some(reason) = self.cause(&finding, is_other) {
@@ -154,8 +154,8 @@ impl FleetPlanner {
     }
 
     /// Adds what has come; whether a full measurement has just shown that the mix is another one, and steady.
-    fn measure(&mut self, length: Nanos, asked: &Mix) -> bool {
-        self.newest.mix.add(asked);
+    fn measure(&mut self, length: Nanos, requests: &Mix) -> bool {
+        self.newest.mix.add(requests);
         self.newest.span += length;
         if self.newest.mix.total() < MIX_REQUESTS {
             return false;
@@ -168,7 +168,7 @@ impl FleetPlanner {
         steady && other
     }
 
-    /// Why to choose anew, if at all.
+    /// Why to choose again, if at all.
     fn cause(&self, finding: &Advice, is_other: bool) -> Option<Reason> {
         if is_other {
             return Some(Reason::Fleet);
@@ -181,7 +181,7 @@ impl FleetPlanner {
     }
 }
 
-/// What the autoscaler asks for: so many times the capacity of these GPUs.
+/// What the autoscaler asks for, as a multiple of the capacity of these GPUs.
 struct Wanted {
     of: Vec<u32>,
     factor: f64,
@@ -255,7 +255,7 @@ fn choose(
     Ok(FleetPlan { counts, prices, budget_per_hour, price_per_hour, bound_rps, needed_rps, rate_rps, reason })
 }
 
-/// A problem whose GPUs come in blocks of so many.
+/// A problem whose GPUs come in blocks of this size.
 struct Blocks {
     problem: FleetProblem,
     gpus: u32,

@@ -38,7 +38,7 @@ pub(crate) fn part(name: &str, rate_max_rps: f64, memory_mb: u64) -> Part {
     Part { name: name.to_owned(), rate_max_rps, share: 1.0, kinds }
 }
 
-/// Parts that are alike, of one kind of GPU, and so many GPUs to distribute.
+/// Parts that are alike, of one kind of GPU, and this many GPUs to distribute.
 pub(crate) fn alike(parts: usize, gpus: usize, rate_max_rps: f64, memory_mb: u64, models: Vec<Model>) -> Problem {
     Problem {
         kinds: vec![GpuKind { name: "a100".to_owned(), memory_bytes: 40_960 * MB }],

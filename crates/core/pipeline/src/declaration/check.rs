@@ -26,7 +26,7 @@ impl PipelineDeclaration {
     /// shape. The message names the step, the model and what was expected.
     pub fn check(&self, models: &[StageModel<'_>]) -> Result<Wiring, Refused> {
         let wiring = self.validate()?;
-        let mut asked: Vec<Vec<StageModel<'_>>> = Vec::with_capacity(self.stages.len());
+        let mut by_stage: Vec<Vec<StageModel<'_>>> = Vec::with_capacity(self.stages.len());
         for (at, stage) in self.stages.iter().enumerate() {
             let versions: Vec<_> = models.iter().copied().filter(|model| stage.asks(model.loaded_as)).collect();
             if versions.is_empty() {
@@ -37,18 +37,18 @@ impl PipelineDeclaration {
             for model in &versions {
                 self.check_names(at, model)?;
             }
-            asked.push(versions);
+            by_stage.push(versions);
         }
         for (at, stage) in wiring.stages.iter().enumerate() {
             for input in &stage.inputs {
-                asked[at].iter().try_for_each(|model| self.check_input(at, input, model, &wiring, &asked))?;
+                by_stage[at].iter().try_for_each(|model| self.check_input(at, input, model, &wiring, &by_stage))?;
             }
         }
         for edge in &wiring.edges {
-            asked[edge.from].iter().try_for_each(|model| check_edge(edge, model, &wiring))?;
+            by_stage[edge.from].iter().try_for_each(|model| check_edge(edge, model, &wiring))?;
         }
         for (output, wired) in self.outputs.iter().zip(&wiring.outputs) {
-            for model in &asked[wired.stage] {
+            for model in &by_stage[wired.stage] {
                 let Some(got) = tensor(&model.signature.outputs, &wired.output) else { continue };
                 let (wanted, key) = (&output.tensor, format!("output `{}`", output.tensor.name));
                 if !is_same(got, wanted.data_type, &wanted.item_shape) {
@@ -87,7 +87,7 @@ impl PipelineDeclaration {
         wired: &StageInput,
         model: &StageModel<'_>,
         wiring: &Wiring,
-        asked: &[Vec<StageModel<'_>>],
+        by_stage: &[Vec<StageModel<'_>>],
     ) -> Result<(), Refused> {
         let Some(input) = tensor(&model.signature.inputs, &wired.input) else { return Ok(()) };
         let key = || format!("step.{at}.input_map[\"{}\"]", wired.input);
@@ -112,7 +112,7 @@ impl PipelineDeclaration {
             }
             Source::Stage { stage, output } => {
                 let per_row = wiring.edge(*stage, at).is_some_and(|edge| edge.spec.per_row);
-                for giver in &asked[*stage] {
+                for giver in &by_stage[*stage] {
                     let Some(given) = tensor(&giver.signature.outputs, output) else { continue };
                     let shape = if per_row { given.item_shape.get(1..) } else { Some(&given.item_shape[..]) };
                     if !shape.is_some_and(|shape| is_same(input, given.data_type, shape)) {

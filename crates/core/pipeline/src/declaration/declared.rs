@@ -22,7 +22,7 @@ pub struct PipelineDeclaration {
     pub value: RequestValue,
     /// Whether a request is answered without the rows of stages that were dropped or failed.
     pub partial: bool,
-    /// The most items of one request; each goes through the stages by itself.
+    /// The most items of one request; each goes through the stages separately.
     pub items_max: u32,
     /// What clients send.
     pub inputs: Vec<PipelineInput>,
@@ -39,7 +39,7 @@ pub struct PipelineDeclaration {
 pub struct PipelineInput {
     /// Its name, as clients send it and stages take it.
     pub name: String,
-    /// What it is.
+    /// A tensor or a picture.
     pub data: InputData,
 }
 
@@ -89,7 +89,7 @@ pub struct DeclaredEdge {
     pub to: String,
     /// γ: the expected number of stage requests per result.
     pub gamma: Finite,
-    /// Whether each row of a result is a stage request by itself.
+    /// Whether each row of a result becomes a separate stage request.
     pub for_each: bool,
     /// Which rows lead to a stage request; all if not given.
     pub condition: Option<DeclaredCondition>,
@@ -106,7 +106,7 @@ pub struct DeclaredCondition {
     pub output: String,
     /// How: the sign as it is written.
     pub comparison: String,
-    /// With what.
+    /// The value that it is compared with.
     pub threshold: Finite,
 }
 

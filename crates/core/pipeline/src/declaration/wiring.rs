@@ -113,7 +113,7 @@ impl PipelineDeclaration {
         if self.version == 0 {
             return Err(Refused::new("version", "a number from 1", 0));
         }
-        // Each item is a run by itself.
+        // Each item is a separate run.
         if !(1..=PROFILE_BATCH_MAX).contains(&self.items_max) {
             let expected = format!("a number from 1 to {PROFILE_BATCH_MAX}");
             return Err(Refused::new("max_batch_size", expected, self.items_max));

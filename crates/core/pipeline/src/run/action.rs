@@ -1,4 +1,4 @@
-//! What a run is told and what it wants done.
+//! The inputs of a run, and the actions that it asks for.
 
 use std::fmt;
 
@@ -71,7 +71,7 @@ impl From<Lost> for Outcome {
 pub enum Event<'a> {
     /// A stage request has its result.
     StageDone {
-        /// Which.
+        /// The stage request that has its result.
         ask: AskId,
         /// How many of its rows go along each edge out of its stage, in the pipeline's order of edges; missing ones are
         /// none.
@@ -79,9 +79,9 @@ pub enum Event<'a> {
     },
     /// A stage request ended without a result.
     StageEnded {
-        /// Which.
+        /// The stage request that ended without a result.
         ask: AskId,
-        /// Why.
+        /// How it was lost.
         lost: Lost,
     },
     /// The client withdrew the request.
@@ -97,7 +97,7 @@ pub enum Action {
     Withdraw(AskId),
     /// The request has its outcome; nothing follows.
     End {
-        /// Which.
+        /// How the request ended.
         outcome: Outcome,
         /// Whether nothing is missing: rows of lost stage requests are, and those beyond the limit of a run.
         is_complete: bool,

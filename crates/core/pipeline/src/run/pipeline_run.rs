@@ -37,7 +37,7 @@ struct Gathered {
     rows: Vec<u32>,
 }
 
-/// Why a run cannot go on.
+/// The run cannot meet its deadline any more.
 struct Hopeless;
 
 /// One request on its way through a pipeline. The host asks stages, holds inputs and results, and has the one ledger
@@ -48,7 +48,7 @@ struct Hopeless;
 pub struct PipelineRun {
     plan: Arc<RunPlan>,
     deadline: Time,
-    asked: Vec<Asked>,
+    asks: Vec<Asked>,
     open: usize,
     /// By the stage request at the fork, and the join.
     gathered: BTreeMap<(u32, usize), Gathered>,
@@ -65,7 +65,7 @@ impl PipelineRun {
         let mut run = Self {
             plan,
             deadline,
-            asked: Vec::new(),
+            asks: Vec::new(),
             open: 0,
             gathered: BTreeMap::new(),
             is_complete: true,
@@ -92,29 +92,29 @@ impl PipelineRun {
     /// The stage of a stage request.
     #[must_use]
     pub fn stage(&self, ask: AskId) -> Option<usize> {
-        self.asked.get(ask.0 as usize).map(|asked| asked.stage)
+        self.asks.get(ask.0 as usize).map(|entry| entry.stage)
     }
 
     /// The stage requests whose results are the input of this one: one, or for a join all that ended in the stages
     /// before it since the fork, in the order in which they were asked.
     #[must_use]
     pub fn inputs(&self, ask: AskId) -> Vec<AskId> {
-        let Some(asked) = self.asked.get(ask.0 as usize) else { return Vec::new() };
-        let Some(parent) = asked.parent else { return Vec::new() };
-        let Some(fork) = self.plan.stages[asked.stage].forks_and_joins.fork else { return vec![AskId(parent)] };
-        let leads_here = |stage: usize| self.plan.stages[stage].edges.iter().any(|edge| edge.to == asked.stage);
+        let Some(entry) = self.asks.get(ask.0 as usize) else { return Vec::new() };
+        let Some(parent) = entry.parent else { return Vec::new() };
+        let Some(fork) = self.plan.stages[entry.stage].forks_and_joins.fork else { return vec![AskId(parent)] };
+        let leads_here = |stage: usize| self.plan.stages[stage].edges.iter().any(|edge| edge.to == entry.stage);
         let is_input = |other: &u32| {
-            let one = &self.asked[*other as usize];
+            let one = &self.asks[*other as usize];
             one.state == State::Done && leads_here(one.stage) && self.ancestor(*other, fork) == Some(parent)
         };
-        (0..self.asked.len() as u32).filter(is_input).map(AskId).collect()
+        (0..self.asks.len() as u32).filter(is_input).map(AskId).collect()
     }
 
     /// Takes an event, and says whether it was news: a result that comes twice, or after it was withdrawn, is not, and
     /// must not be used.
     #[must_use]
     pub fn step(&mut self, now: Time, event: Event<'_>, actions: &mut Vec<Action>) -> bool {
-        let before = self.asked.len();
+        let before = self.asks.len();
         match event {
             _ if self.has_ended => return false,
             Event::Cancel => self.end(Outcome::Cancelled, before, actions),
@@ -138,16 +138,16 @@ impl PipelineRun {
         }
         if !self.has_ended && self.open == 0 {
             let outcome = if now <= self.deadline { Outcome::InTime } else { Outcome::Late };
-            self.end(outcome, self.asked.len(), actions);
+            self.end(outcome, self.asks.len(), actions);
         }
         true
     }
 
     /// Marks an open stage request; false if it is not open.
     fn close(&mut self, ask: AskId, state: State) -> bool {
-        match self.asked.get_mut(ask.0 as usize) {
-            Some(asked) if asked.state == State::Open => {
-                asked.state = state;
+        match self.asks.get_mut(ask.0 as usize) {
+            Some(entry) if entry.state == State::Open => {
+                entry.state = state;
                 self.open -= 1;
                 true
             }
@@ -157,7 +157,7 @@ impl PipelineRun {
 
     /// A stage request has no result. Without the source's there is no answer, not even a partial one.
     fn lose(&mut self, now: Time, ask: u32, lost: Lost, before: usize, actions: &mut Vec<Action>) {
-        let is_source = self.asked[ask as usize].parent.is_none();
+        let is_source = self.asks[ask as usize].parent.is_none();
         if is_source || !self.plan.is_partial {
             self.end(lost.into(), before, actions);
             return;
@@ -173,7 +173,7 @@ impl PipelineRun {
     /// Asks the stages that a result leads to.
     fn lead_on(&mut self, now: Time, ask: u32, rows: &[u32], actions: &mut Vec<Action>) -> Result<(), Hopeless> {
         let plan = Arc::clone(&self.plan);
-        let stage = &plan.stages[self.asked[ask as usize].stage];
+        let stage = &plan.stages[self.asks[ask as usize].stage];
         for &join in &stage.forks_and_joins.forks {
             let rows = vec![0; plan.stages[join].parents];
             self.gathered.insert((ask, join), Gathered { awaited: 0, rows });
@@ -196,7 +196,7 @@ impl PipelineRun {
     /// No more comes of a stage request itself: asks the joins that wait for nothing else, inner ones first.
     fn settle(&mut self, now: Time, ask: u32, actions: &mut Vec<Action>) -> Result<(), Hopeless> {
         let plan = Arc::clone(&self.plan);
-        let forks_and_joins = &plan.stages[self.asked[ask as usize].stage].forks_and_joins;
+        let forks_and_joins = &plan.stages[self.asks[ask as usize].stage].forks_and_joins;
         for &join in &forks_and_joins.awaited_by {
             self.await_for(ask, join, |awaited| awaited.saturating_sub(1));
         }
@@ -216,7 +216,7 @@ impl PipelineRun {
         Ok(())
     }
 
-    /// Asks a stage for so many rows, if there is time for it and for what lies behind it.
+    /// Asks a stage for this many rows, if there is time for it and for the stages behind it.
     fn ask(
         &mut self,
         now: Time,
@@ -225,7 +225,7 @@ impl PipelineRun {
         rows: u32,
         actions: &mut Vec<Action>,
     ) -> Result<(), Hopeless> {
-        let room = ASKS_MAX.saturating_sub(self.asked.len());
+        let room = ASKS_MAX.saturating_sub(self.asks.len());
         let taken = (rows as usize).min(room);
         if taken < rows as usize {
             self.is_complete = false;
@@ -242,8 +242,8 @@ impl PipelineRun {
             return Err(Hopeless);
         };
         // At most ASKS_MAX.
-        let (first, rows) = (self.asked.len() as u32, taken as u32);
-        self.asked.extend(std::iter::repeat_n(Asked { stage, parent, state: State::Open }, taken));
+        let (first, rows) = (self.asks.len() as u32, taken as u32);
+        self.asks.extend(std::iter::repeat_n(Asked { stage, parent, state: State::Open }, taken));
         self.open += taken;
         let plan = Arc::clone(&self.plan);
         for &join in &plan.stages[stage].forks_and_joins.awaited_by {
@@ -263,15 +263,15 @@ impl PipelineRun {
 
     /// The stage request at `stage` that this one comes of, possibly itself.
     fn ancestor(&self, ask: u32, stage: usize) -> Option<u32> {
-        let parent = |&ask: &u32| self.asked.get(ask as usize)?.parent;
-        std::iter::successors(Some(ask), parent).find(|&ask| self.asked[ask as usize].stage == stage)
+        let parent = |&ask: &u32| self.asks.get(ask as usize)?.parent;
+        std::iter::successors(Some(ask), parent).find(|&ask| self.asks[ask as usize].stage == stage)
     }
 
     /// Ends the request. The first `issued` stage requests are known to others: those still open are withdrawn.
     fn end(&mut self, outcome: Outcome, issued: usize, actions: &mut Vec<Action>) {
-        for (number, asked) in (0_u32..).zip(self.asked.iter_mut()) {
-            if asked.state == State::Open {
-                asked.state = State::Lost;
+        for (number, entry) in (0_u32..).zip(self.asks.iter_mut()) {
+            if entry.state == State::Open {
+                entry.state = State::Lost;
                 if (number as usize) < issued {
                     actions.push(Action::Withdraw(AskId(number)));
                 }

@@ -13,7 +13,7 @@ pub struct EdgeKeys<'a> {
     pub to: &'a str,
     /// γ; 1 if not given.
     pub gamma: Option<f64>,
-    /// `row` if each row of a result is a stage request by itself.
+    /// `row` if each row of a result becomes a separate stage request.
     pub for_each: Option<&'a str>,
     /// Which rows lead to a stage request: the key `where`.
     pub condition: Option<&'a str>,

@@ -10,7 +10,7 @@ use crate::limits::{EDGES_MAX, FAN_OUT_MAX};
 use crate::pipeline::EdgeSpec;
 use crate::refused::Refused;
 
-/// What is said of a pipeline beside its steps.
+/// The keys of a pipeline beside its steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PipelineExtras {
     /// Its latency budget.
@@ -52,8 +52,8 @@ impl PipelineExtras {
     /// Reads the `text` of `file`.
     ///
     /// # Errors
-    /// If anything is unknown or invalid; the message names file, key and what was expected. Whether its stages are
-    /// there, [`PipelineDeclaration::validate`](crate::PipelineDeclaration::validate) says.
+    /// If anything is unknown or invalid; the message names file, key and what was expected.
+    /// [`PipelineDeclaration::validate`](crate::PipelineDeclaration::validate) checks whether its stages exist.
     pub fn parse(file: &str, text: &str) -> Result<Self, PipelineError> {
         let parsed: ExtrasText = toml::from_str(text).map_err(|error| text_error(file, &error))?;
         checked(parsed).map_err(|refused| PipelineError::Value { file: file.to_owned(), refused })

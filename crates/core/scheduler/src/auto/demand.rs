@@ -30,11 +30,12 @@ impl Demand {
     #[must_use]
     pub(crate) fn loads(&self, gpus: &GpuCounts, within: Nanos) -> [f64; DEMAND_LEVELS] {
         std::array::from_fn(|level| {
-            let asked = self.0.iter().map(|class| class[level]).zip(&gpus.0).filter(|&(asked, _)| asked > Nanos::ZERO);
+            let demand =
+                self.0.iter().map(|class| class[level]).zip(&gpus.0).filter(|&(demand, _)| demand > Nanos::ZERO);
             let (mut nothing_asked, mut served) = (true, 0.0);
-            for (asked, &gpus) in asked {
+            for (demand, &gpus) in demand {
                 nothing_asked = false;
-                served += f64::from(gpus) * within.as_secs_f64() / asked.as_secs_f64();
+                served += f64::from(gpus) * within.as_secs_f64() / demand.as_secs_f64();
             }
             if nothing_asked { 0.0 } else { 1.0 / served }
         })

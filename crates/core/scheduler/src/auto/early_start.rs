@@ -57,7 +57,7 @@ impl EarlyStart {
         self.max(Self((LEAST_UNLIKELY * Self::ONE as f64) as u32))
     }
 
-    /// That share of a wait. Unlimited if the start is at once, since requests may wait longer than the SLO.
+    /// This share of a wait. Unlimited if the start is at once, since requests may wait longer than the SLO.
     #[inline]
     #[must_use]
     pub(crate) const fn of(self, wait: Nanos) -> Nanos {

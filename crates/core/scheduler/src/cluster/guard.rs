@@ -21,7 +21,7 @@ pub enum PolicyFault {
         policy: String,
         /// The kind of input.
         input: &'static str,
-        /// What the panic said.
+        /// The message of the panic.
         message: String,
     },
     /// A step did not stop ordering.
@@ -88,7 +88,7 @@ impl GuardedPolicy {
                 PolicyFault::TooManyOrders { policy: self.name.clone(), input: kind }
             }
             Err(payload) => {
-                let message = said(&*payload);
+                let message = panic_message(&*payload);
                 PolicyFault::Panicked { policy: self.name.clone(), input: kind, message }
             }
         };
@@ -113,13 +113,13 @@ impl GuardedPolicy {
 
     fn end(&mut self, fault: PolicyFault) {
         let policy = std::mem::replace(&mut self.policy, Err(fault));
-        // Its destructor may panic as well.
+        // Its destructor may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(policy)));
     }
 }
 
-/// What a panic said.
-fn said(payload: &(dyn std::any::Any + Send)) -> String {
+/// The message of a panic.
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "nothing that can be shown".to_owned())
 }

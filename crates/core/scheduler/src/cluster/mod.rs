@@ -1,5 +1,5 @@
-//! What stands around a [`ClusterPolicy`](crate::ClusterPolicy): what it knows, how it orders, where its name is looked
-//! up, and who checks it.
+//! The surroundings of a [`ClusterPolicy`](crate::ClusterPolicy): what it knows, how it orders, where its name is
+//! looked up, and what checks it.
 
 pub(crate) mod facts;
 pub(crate) mod guard;

@@ -204,13 +204,13 @@ impl ClusterReferee {
         self.owned.len()
     }
 
-    /// The models that are there.
+    /// The present models.
     pub fn models(&self) -> impl Iterator<Item = (u32, &Arc<ClusterModel>)> {
         self.models.iter().map(|(&model, known)| (model, known))
     }
 }
 
-/// The requests of a plan, if it names some that are there.
+/// The requests of a plan, if it names existing ones.
 fn requests_of<'a>(orders: &'a ClusterActions, plan: &Plan) -> Option<&'a [Request]> {
     let first = plan.first as usize;
     orders.planned.get(first..first.checked_add(plan.requests as usize)?).filter(|requests| !requests.is_empty())

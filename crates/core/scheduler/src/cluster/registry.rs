@@ -224,14 +224,16 @@ mod tests {
         ]) {
             assert!(text.contains(build(text).unwrap().name()), "{text}");
         }
-        let said = |text: &str| build(text).unwrap_err().to_string();
+        let refusal = |text: &str| build(text).unwrap_err().to_string();
         assert_eq!(
-            said("gone"),
+            refusal("gone"),
             "no policy is named `gone`; this program has clockwork, nexus, shepherd, kairos, ribbon, drs, clkwrk, wild"
         );
-        assert!(said("{ name = 'wild', speed = 10 }").contains("policy `wild`: key `speed`: expected a number from 1"));
-        assert!(said("{ name = 'wild', spede = 1 }").contains("key `spede`: expected only speed"));
-        assert!(said("auto").contains("decides for each model alone"));
+        assert!(
+            refusal("{ name = 'wild', speed = 10 }").contains("policy `wild`: key `speed`: expected a number from 1")
+        );
+        assert!(refusal("{ name = 'wild', spede = 1 }").contains("key `spede`: expected only speed"));
+        assert!(refusal("auto").contains("decides for each model alone"));
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Default for LatenessMeter {
 
 impl LatenessMeter {
     /// Records a plan: how late it started and how much longer than `predicted` it ran (zero if it was faster). Returns
-    /// whether the quantiles were evaluated anew.
+    /// whether the quantiles were re-evaluated.
     pub fn record(&mut self, start_late: Nanos, longer: Nanos, predicted: Nanos) -> bool {
         self.start_lates.record(start_late);
         self.overruns.record(Overrun::between(longer, predicted).unwrap_or(Overrun::NONE));
@@ -145,7 +145,7 @@ mod tests {
 
     const TAKES: Nanos = Nanos::from_millis(10);
 
-    /// Notes plans that took so many tenths of a percent longer.
+    /// Notes plans that took this many tenths of a percent longer.
     fn record(meter: &mut LatenessMeter, thousandths: u32, times: usize) -> u32 {
         for _ in 0..times {
             meter.record(Nanos::ZERO, Overrun::from_thousandths(thousandths).of(TAKES), TAKES);

@@ -72,8 +72,8 @@ pub struct PoolControl {
 }
 
 impl PoolControl {
-    /// One decision. Returns the signal for all models whenever it was computed anew, unless both it and its
-    /// predecessor are neutral.
+    /// One decision. Returns the signal for all models whenever it was recomputed, unless both it and its predecessor
+    /// are neutral.
     pub fn step(&mut self, now: Time, input: PoolInput) -> Option<PoolSignal> {
         let tick = now.as_nanos() / POOL_TICK.get();
         self.first.get_or_insert(tick);
@@ -186,15 +186,15 @@ mod tests {
         idle
     }
 
-    /// Tells the same in every tick of `from..to`; returns what was said last.
+    /// Tells the same in every tick of `from..to`; returns the last signal.
     fn repeat(control: &mut PoolControl, from: u64, to: u64, account: Account, gpus: u32) -> Option<Pressure> {
         let gpus_idle = idle([gpus, 0]);
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
-        let said = (from..to)
+        let signals = (from..to)
             .map(|tick| control.step(at(tick), PoolInput { account, gpus_idle, ..PoolInput::default() }))
             .last()
             .flatten();
-        said.map(|signal| signal.pressure)
+        signals.map(|signal| signal.pressure)
     }
 
     #[test]
@@ -215,11 +215,11 @@ mod tests {
             repeat(&mut control, 50, 100, account(1000, [0, 21], 1000, [0; 2]), 0),
             Some(Pressure::from_share(0.021))
         );
-        // The end of it is said once.
+        // Its end is signalled once.
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
-        let said: Vec<_> = (100..140).map(|tick| control.step(at(tick), PoolInput::default())).collect();
-        assert_eq!(said.iter().filter(|said| **said == Some(PoolSignal::NONE)).count(), 1);
-        assert_eq!((said[39], control.pressure()), (None, Pressure::NONE));
+        let signals: Vec<_> = (100..140).map(|tick| control.step(at(tick), PoolInput::default())).collect();
+        assert_eq!(signals.iter().filter(|signal| **signal == Some(PoolSignal::NONE)).count(), 1);
+        assert_eq!((signals[39], control.pressure()), (None, Pressure::NONE));
     }
 
     #[test]
@@ -249,11 +249,11 @@ mod tests {
         assert_eq!(pressure, Pressure::NONE);
     }
 
-    /// Demand that keeps so many GPUs of the first class busy for a tick, twice as many if batches start at once.
+    /// Demand that keeps this many GPUs of the first class busy for a tick, twice as many if batches start at once.
     fn asks(gpus: f64) -> Account {
         let mut demand = Demand::default();
-        for (level, asked) in demand.0[0].iter_mut().enumerate() {
-            *asked = Nanos::from_secs_f64(POOL_TICK.as_secs_f64() * gpus * (1.0 + level as f64 / 8.0));
+        for (level, busy_time) in demand.0[0].iter_mut().enumerate() {
+            *busy_time = Nanos::from_secs_f64(POOL_TICK.as_secs_f64() * gpus * (1.0 + level as f64 / 8.0));
         }
         Account { demand, ..Account::default() }
     }
@@ -261,12 +261,12 @@ mod tests {
     #[test]
     fn batches_start_earlier_the_more_gpus_are_to_spare() {
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
-        let starts = |asked: f64| {
+        let starts = |gpus: f64| {
             let mut control = PoolControl::default();
-            let input = PoolInput { account: asks(asked), gpus: idle([10, 0]), ..PoolInput::default() };
-            let said = (0..60).filter_map(|tick| control.step(at(tick), input)).last();
+            let input = PoolInput { account: asks(gpus), gpus: idle([10, 0]), ..PoolInput::default() };
+            let signal = (0..60).filter_map(|tick| control.step(at(tick), input)).last();
             let demand_s = control.demand_time().as_secs_f64() / (60.0 * POOL_TICK.as_secs_f64());
-            (said.unwrap_or(PoolSignal::NONE).early_start.share(), demand_s)
+            (signal.unwrap_or(PoolSignal::NONE).early_start.share(), demand_s)
         };
         let near = |(start, load): (f64, f64), wanted: (f64, f64)| {
             assert!(
@@ -285,8 +285,8 @@ mod tests {
     fn a_step_of_the_load_is_answered_within_a_second_as_is_its_end() {
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let mut control = PoolControl::default();
-        let mut start = |tick: u64, asked: f64| {
-            control.step(at(tick), PoolInput { account: asks(asked), gpus: idle([10, 0]), ..PoolInput::default() });
+        let mut start = |tick: u64, gpus: f64| {
+            control.step(at(tick), PoolInput { account: asks(gpus), gpus: idle([10, 0]), ..PoolInput::default() });
             control.signal.early_start
         };
         let before: Vec<_> = (1..100).map(|tick| start(tick, 3.0)).collect();
@@ -311,8 +311,8 @@ mod tests {
         assert_eq!(start(3, false), Some(1.0));
         let saturated = PoolInput { account: asks(9.5), gpus, consolidate: true, ..PoolInput::default() };
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
-        let told = (4..30).map(|tick| control.step(at(tick), saturated)).last().flatten();
-        assert_eq!(told.map(|signal| signal.early_start.share()), Some(0.1), "no GPU is to spare");
+        let last = (4..30).map(|tick| control.step(at(tick), saturated)).last().flatten();
+        assert_eq!(last.map(|signal| signal.early_start.share()), Some(0.1), "no GPU is to spare");
     }
 
     #[test]
@@ -337,12 +337,12 @@ mod tests {
         };
         control.step(at(1), ended(30, 1000));
         control.step(at(2), ended(70, 1000));
-        let said = control.step(at(3), PoolInput::default()).map(|signal| signal.overrun);
-        assert_eq!(said, Some(Overrun::from_thousandths(50)));
-        assert_eq!(control.step(at(500), PoolInput::default()).map(|signal| signal.overrun), said);
+        let overrun = control.step(at(3), PoolInput::default()).map(|signal| signal.overrun);
+        assert_eq!(overrun, Some(Overrun::from_thousandths(50)));
+        assert_eq!(control.step(at(500), PoolInput::default()).map(|signal| signal.overrun), overrun);
         control.step(at(501), ended(10, 1000));
-        let said = control.step(at(502), PoolInput::default()).map(|signal| signal.overrun);
-        assert_eq!(said, Some(Overrun::from_thousandths(10)), "what was long ago does not count");
+        let overrun = control.step(at(502), PoolInput::default()).map(|signal| signal.overrun);
+        assert_eq!(overrun, Some(Overrun::from_thousandths(10)), "what was long ago does not count");
     }
 
     #[test]

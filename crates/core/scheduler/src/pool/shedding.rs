@@ -25,14 +25,14 @@ pub(crate) const fn weight_class(weight: RequestValue) -> usize {
 /// each time it reaches a whole one. Requests that were dropped for other reasons count, so no model loses more than
 /// its share unless its drops alone exceed it.
 ///
-/// A request of weight w counts as one of a model w times as valuable. Shares accumulate for each class of weights by
-/// itself: in one sum, the next request would be shed for what others have left due.
+/// A request of weight w counts as one of a model w times as valuable. Shares accumulate separately for each class of
+/// weights: in one sum, the next request would be shed for what others have left due.
 #[derive(Clone, Debug)]
 pub(crate) struct Shedding {
     value: RequestValue,
     pressure: Pressure,
     /// When the pressure was received.
-    told: Time,
+    updated_at: Time,
     /// When pressure was first and last received, without a pause longer than the window.
     pressed: Option<(Time, Time)>,
     /// Whether the overload was lasting at the last arrival.
@@ -48,12 +48,12 @@ pub(crate) struct Shedding {
 impl Shedding {
     /// For a model of this value; `per_item` is the GPU time of one item.
     pub(crate) fn new(value: RequestValue, per_item: Nanos) -> Self {
-        let (pressure, told, account) = (Pressure::NONE, Time::ZERO, Account::default());
+        let (pressure, updated_at, account) = (Pressure::NONE, Time::ZERO, Account::default());
         let per_item_by_value = by_value(per_item, value);
         Self {
             value,
             pressure,
-            told,
+            updated_at,
             pressed: None,
             lasts: false,
             due: [0.0; WEIGHT_CLASSES],
@@ -71,7 +71,7 @@ impl Shedding {
 
     /// Takes the newest pressure.
     pub(crate) fn press(&mut self, now: Time, pressure: Pressure) {
-        self.told = now;
+        self.updated_at = now;
         if pressure == Pressure::NONE {
             self.relax();
         } else {
@@ -162,7 +162,7 @@ impl Shedding {
 
     /// Whether the last pressure has expired.
     pub(crate) fn is_out_of_date(&self, now: Time) -> bool {
-        now.since(self.told) > PRESSURE_VALID
+        now.since(self.updated_at) > PRESSURE_VALID
     }
 
     fn asked_by_value(&mut self, work: Nanos, weight: RequestValue) {
@@ -307,18 +307,21 @@ mod tests {
     fn overload_lasts_once_pressure_has_come_for_a_second_without_a_pause_of_a_second() {
         let ms = |ms: u64| AT + Nanos::from_millis(ms);
         let mut shedding = pressed(0.5, 1.0);
-        // Whether the overload lasts for what arrives at that time, told a pressure of that share then.
-        let mut told = |at_ms: u64, share: f64| {
+        // Whether the overload lasts for what arrives at that time, with a pressure of that share then.
+        let mut is_lasting = |at_ms: u64, share: f64| {
             shedding.press(ms(at_ms), Pressure::from_share(share));
             shedding.arrived(ms(at_ms), 1, RequestValue::ONE);
             shedding.overload_lasts()
         };
-        assert!((0..20).all(|tick| !told(tick * 50, 0.5)), "a burst is over within a second");
-        assert!((20..40).all(|tick| told(tick * 50, 0.5)));
-        assert!(told(2_000, 0.0) && told(2_900, 0.0) && told(2_950, 0.5), "a pause shorter than the window");
-        assert!(told(3_950, 0.0), "as long as the window");
-        assert!(!told(4_000, 0.0) && !told(4_050, 0.5), "longer");
-        assert!(!told(5_000, 0.5) && told(5_050, 0.5));
+        assert!((0..20).all(|tick| !is_lasting(tick * 50, 0.5)), "a burst is over within a second");
+        assert!((20..40).all(|tick| is_lasting(tick * 50, 0.5)));
+        assert!(
+            is_lasting(2_000, 0.0) && is_lasting(2_900, 0.0) && is_lasting(2_950, 0.5),
+            "a pause shorter than the window"
+        );
+        assert!(is_lasting(3_950, 0.0), "as long as the window");
+        assert!(!is_lasting(4_000, 0.0) && !is_lasting(4_050, 0.5), "longer");
+        assert!(!is_lasting(5_000, 0.5) && is_lasting(5_050, 0.5));
     }
 
     #[test]
@@ -342,7 +345,7 @@ mod tests {
         };
         assert_eq!(shedding.take_account(), expected);
         assert_eq!(shedding.take_account(), Account::default());
-        // One that came before the window.
+        // A request that came before the window.
         shedding.dropped(4, RequestValue::ONE, PRESSURE_VALID + Nanos::new(1), ONE_CLASS);
         let account = shedding.take_account();
         assert_eq!([account.dropped, account.asked, account.asked_by_value], [ms(4), Nanos::ZERO, ms(2)]);

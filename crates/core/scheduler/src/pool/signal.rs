@@ -7,7 +7,7 @@ use crate::meters::lateness_meter::Overrun;
 use crate::pool::pressure::Pressure;
 use crate::ranker::gpu_counts::GpuCounts;
 
-/// The state of the whole sub-cluster, which no model can know by itself.
+/// The state of the whole sub-cluster, which no single model can know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolSignal {
     /// The pressure (docs/adr/0011).

@@ -34,7 +34,7 @@ pub(crate) struct ClassWindow {
     pub(crate) target: u32,
     /// The target batch.
     pub(crate) whole_target: u32,
-    /// A longer window is no fluctuation that passes by itself.
+    /// A longer window is not a fluctuation that passes.
     pub(crate) backlog: u64,
     /// The state of [`BatchLimit::Aimd`](crate::BatchLimit::Aimd).
     pub(crate) aimd: Aimd,

@@ -52,7 +52,7 @@ struct Choice {
 }
 
 impl Clockwork {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts, settings: ClockworkSettings) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What a cluster-wide policy has been told of models and GPU classes, and what follows for a request.
+//! The models and GPU classes that a cluster-wide policy knows, and what follows for a request.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct GpuAvailability {
 #[derive(Clone, Debug)]
 struct Known {
     model: Arc<ClusterModel>,
-    /// The shortest ℓ(b) over the classes that are there; over all of the model's if none is.
+    /// The shortest ℓ(b) over the present classes; over all of the model's if none is.
     fastest: Option<LatencyProfile>,
 }
 

@@ -72,7 +72,7 @@ impl DeadlineQueue {
         self.queue.partition_point(|waiting| waiting.must_end_by < at)
     }
 
-    /// Removes a request that waits until `must_end_by`; returns whether it was there.
+    /// Removes a request that waits until `must_end_by`; returns whether it was waiting.
     pub(super) fn remove(&mut self, request: &Request, must_end_by: Time) -> bool {
         let first = self.queue.partition_point(|other| other.must_end_by < must_end_by);
         let alike = self.queue.iter().skip(first).take_while(|other| other.must_end_by == must_end_by);

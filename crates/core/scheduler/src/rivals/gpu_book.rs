@@ -105,7 +105,7 @@ impl GpuBook {
         self.gpus[gpu].plans.len() < self.plans_max
     }
 
-    /// Whether the GPU should have ended a plan by now, and has not said so.
+    /// Whether the GPU should have ended a plan by now, and has not reported its end.
     pub(super) fn is_overdue(&self, gpu: usize, now: Time) -> bool {
         self.gpus[gpu].plans.front().is_some_and(|&(_, end)| end < now)
     }

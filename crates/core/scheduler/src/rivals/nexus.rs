@@ -93,7 +93,7 @@ pub struct Nexus {
 }
 
 impl Nexus {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts, settings: NexusSettings) -> Self {
         Self {
@@ -344,7 +344,7 @@ fn drop_early(
     out: &mut ClusterActions,
 ) -> usize {
     while let Some(head) = place.queue.head() {
-        // A request larger than the window is a window by itself.
+        // A request larger than the window is its own window.
         let window = place.batch.max(head.request.items);
         let (requests, items) = place.queue.take(0, window);
         if head.must_end_by >= cluster.finish(place.model, now, gpu, items.max(head.request.items)) {

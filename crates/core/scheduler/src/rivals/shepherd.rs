@@ -69,7 +69,7 @@ pub struct Shepherd {
 }
 
 impl Shepherd {
-    /// Without models and GPUs, which it is told of. A factor below one counts as one: a smaller batch never preempts.
+    /// Without models and GPUs, which come as inputs. A factor below one counts as one: a smaller batch never preempts.
     #[must_use]
     pub fn new(facts: &ClusterFacts, settings: ShepherdSettings) -> Self {
         Self {

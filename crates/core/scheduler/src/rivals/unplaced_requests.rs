@@ -7,7 +7,7 @@ use super::deadline_queue::DeadlineQueue;
 use crate::actions::Request;
 use crate::cluster_policy::ClusterActions;
 
-/// Requests of models that run on no usable GPU, as when a lead begins before its GPUs are there: they wait for one as
+/// Requests of models that run on no usable GPU, as when a lead begins before its GPUs are linked: they wait for one as
 /// long as it could still meet them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnplacedRequests {

@@ -131,7 +131,7 @@ fn rules_that_are_left_out_do_nothing() {
 }
 
 /// A queue of `auto` that is told for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly
-/// after each. Those that were shed in the last 50 ms, by how long they had waited.
+/// after each. Returns the requests shed in the last 50 ms, by how long they had waited.
 fn pressed_for(millis: u64) -> (Host, Vec<u64>) {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
     let mut waited = Vec::new();
@@ -207,24 +207,24 @@ fn batches_start_as_early_as_the_pool_says_and_what_waits_hears_of_it() {
         ModelAction::Offer { candidate, .. } => candidate.map(|candidate| candidate.start),
         _ => None,
     };
-    let told = |millionths: u32| {
+    let early_start = |millionths: u32| {
         ModelInput::Pool(PoolSignal { early_start: EarlyStart::from_millionths(millionths), ..PoolSignal::NONE })
     };
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
     // 25 ms less the 7 of two items.
     assert_eq!(host.arrive(100, 1).iter().find_map(start), Some(ms(100)), "nothing is said: at once");
-    assert_eq!(host.step(ms(100), told(0)).iter().find_map(start), Some(ms(118)));
+    assert_eq!(host.step(ms(100), early_start(0)).iter().find_map(start), Some(ms(118)));
     assert_eq!(
-        host.step(ms(100), told(200_000)).iter().find_map(start),
+        host.step(ms(100), early_start(200_000)).iter().find_map(start),
         Some(ms(118) - Nanos::from_micros(3_800)),
         "a fifth of 19 ms"
     );
-    assert_eq!(host.step(ms(101), told(200_000)), [], "nothing new");
-    assert_eq!(host.step(ms(102), told(950_000)).iter().find_map(start), Some(ms(102)));
-    // Who does not follow the pool does not hear it.
+    assert_eq!(host.step(ms(101), early_start(200_000)), [], "nothing new");
+    assert_eq!(host.step(ms(102), early_start(950_000)).iter().find_map(start), Some(ms(102)));
+    // A policy that does not follow the pool ignores its signal.
     let mut host = Host::symphony();
     assert_eq!(host.arrive(100, 1).iter().find_map(start), Some(ms(118)));
-    assert_eq!(host.step(ms(100), told(1_000_000)).iter().find_map(start), None);
+    assert_eq!(host.step(ms(100), early_start(1_000_000)).iter().find_map(start), None);
 }
 
 #[test]

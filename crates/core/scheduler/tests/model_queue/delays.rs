@@ -27,7 +27,7 @@ fn a_measured_delay_holds_for_what_is_decided_next() {
     };
     host.queue.set_data_delay(measured);
     host.arrive(0, 1);
-    // D = 25, latest = 19: it starts once its input is there.
+    // D = 25, latest = 19: it starts once its input has arrived.
     let by = DelaySource::Measured;
     assert_eq!(plan(host.grant(16, ms(0))), (1, ms(19), Some((Nanos::from_millis(3), by))));
     for id in 2..5 {
@@ -53,7 +53,7 @@ fn a_measured_delay_makes_no_request_hopeless() {
         matches!(offered[0], ModelAction::Offer { candidate: Some(Candidate { batch: 1, frontrun, .. }), .. } if frontrun == ms(18)),
         "{offered:?}"
     );
-    // What somebody has set stands.
+    // A configured delay stands.
     let (dropped, given) = bound(DelaySource::Configured);
     assert_eq!(given, Nanos::from_millis(20));
     assert!(matches!(dropped[0], ModelAction::Drop { .. }), "{dropped:?}");
@@ -106,11 +106,11 @@ fn a_model_that_has_run_little_plans_for_what_is_usual_where_it_runs() {
     host.arrive(0, 1);
     // Half of ℓ(1) = 6 ms and of ℓ(2) = 7 ms.
     let usual = PoolSignal { overrun: Overrun::from_thousandths(500), ..PoolSignal::NONE };
-    let said = host.step(ms(1), ModelInput::Pool(usual));
+    let actions = host.step(ms(1), ModelInput::Pool(usual));
     assert!(
-        matches!(said[0], ModelAction::Offer { candidate: Some(Candidate { start, latest, .. }), .. }
+        matches!(actions[0], ModelAction::Offer { candidate: Some(Candidate { start, latest, .. }), .. }
             if (start, latest) == (ms(25) - Nanos::from_micros(10_500), ms(16))),
-        "{said:?}"
+        "{actions:?}"
     );
     let takes = Nanos::from_millis(6);
     let done = ModelInput::Done { start_late: Nanos::ZERO, latency: takes, predicted: takes };

@@ -1,4 +1,4 @@
-//! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms unless it is said.
+//! What a queue orders, action by action. ℓ(b) = 1·b + 5 ms and an SLO of 25 ms unless stated otherwise.
 
 mod auto;
 mod budgets;

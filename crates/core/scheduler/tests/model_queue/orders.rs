@@ -141,7 +141,7 @@ fn clippers_batches_grow_by_one_and_step_back_when_the_oldest_request_cannot_wai
     assert_eq!(plan.batch, 4, "a tenth less than five, in whole items");
 }
 
-/// Slower inputs than at first: a plan is sent so much earlier, and says by whose word.
+/// Slower inputs than at first: a plan is sent earlier by that, and says whose delay it used.
 
 #[test]
 fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
@@ -169,7 +169,7 @@ fn a_request_that_cannot_be_met_alone_is_dropped_when_that_becomes_certain() {
         ]
     );
     assert!(host.queue.is_empty());
-    // One that arrives without any time left is dropped on arrival.
+    // A request that arrives without any time left is dropped on arrival.
     let late = request(2, ms(31));
     let arrived = host.step(ms(30), ModelInput::Arrive(late));
     let cause = DropCause {
@@ -198,7 +198,7 @@ fn only_what_could_be_met_when_it_came_expires() {
     // It has 25 ms and needs 6, but what should wake its queue slept for longer.
     host.step(ms(40), ModelInput::Arrive(request(2, ms(65))));
     assert_eq!(reason(&host.step(ms(70), ModelInput::Wake)), DropReason::QueueExpired);
-    // One that was planned, or with another leader, before: it came with more.
+    // A request that was planned before, or was with another leader: it came with more.
     assert_eq!(reason(&host.step(ms(80), ModelInput::Return(request(3, ms(79))))), DropReason::QueueExpired);
 }
 

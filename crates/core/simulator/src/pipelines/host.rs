@@ -182,11 +182,11 @@ impl<'a> Pipelines<'a> {
             plant(&mut actions);
         }
         let checked = flight.check.stepped(&event, is_taken, &actions);
-        let span = flight.asked.get(ask.get() as usize).map(|asked| StageSpan {
+        let span = flight.asks.get(ask.get() as usize).map(|entry| StageSpan {
             pipeline: flight.pipeline,
             number: flight.number,
-            stage: Some(asked.stage),
-            from: asked.at,
+            stage: Some(entry.stage),
+            from: entry.at,
             until: now,
         });
         self.actions = actions;
@@ -204,7 +204,7 @@ impl<'a> Pipelines<'a> {
             plant(&mut self.actions);
         }
         let checked = check.began(&self.actions);
-        let flight = InFlight { pipeline, number, arrived, run, check, asked: Vec::new() };
+        let flight = InFlight { pipeline, number, arrived, run, check, asks: Vec::new() };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.runs[slot as usize] = Some(flight);
@@ -258,7 +258,7 @@ impl<'a> Pipelines<'a> {
         });
         let request =
             Request { id: request_id, deadline: ask.deadline, items: 1, weight: load.pipeline.value(), variant };
-        flight.asked.push(Asked { stage: ask.stage, at: now, request });
+        flight.asks.push(Asked { stage: ask.stage, at: now, request });
         self.awaited.insert(request_id.sequence, (slot, id));
         Some((model, request))
     }
@@ -266,23 +266,23 @@ impl<'a> Pipelines<'a> {
     /// The stage request with this sequence number, if its result is awaited.
     pub(crate) fn request(&self, sequence: u64) -> Option<Request> {
         let &(slot, ask) = self.awaited.get(&sequence)?;
-        self.flight(slot)?.asked.get(ask.get() as usize).map(|asked| asked.request)
+        self.flight(slot)?.asks.get(ask.get() as usize).map(|entry| entry.request)
     }
 
-    /// A run needs this stage request no more; returns its model.
+    /// A run no longer needs this stage request; returns its model.
     pub(crate) fn withdraw(&mut self, slot: u32, id: AskId) -> Option<(u32, Request)> {
         let flight = self.flight(slot)?;
-        let asked = *flight.asked.get(id.get() as usize)?;
-        let model = *self.scenario.pipelines[flight.pipeline].models.get(asked.stage)?;
-        self.awaited.remove(&asked.request.id.sequence);
-        Some((model, asked.request))
+        let entry = *flight.asks.get(id.get() as usize)?;
+        let model = *self.scenario.pipelines[flight.pipeline].models.get(entry.stage)?;
+        self.awaited.remove(&entry.request.id.sequence);
+        Some((model, entry.request))
     }
 
     /// The run has ended; returns the whole request.
     pub(crate) fn end(&mut self, now: Time, slot: u32) -> Option<StageSpan> {
         let flight = self.runs.get_mut(slot as usize)?.take()?;
-        for asked in &flight.asked {
-            self.awaited.remove(&asked.request.id.sequence);
+        for entry in &flight.asks {
+            self.awaited.remove(&entry.request.id.sequence);
         }
         self.free.push(slot);
         self.open -= 1;

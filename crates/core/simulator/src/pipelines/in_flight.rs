@@ -22,5 +22,5 @@ pub(crate) struct InFlight {
     pub(crate) run: PipelineRun,
     pub(crate) check: RunCheck,
     /// By their numbers within the run.
-    pub(crate) asked: Vec<Asked>,
+    pub(crate) asks: Vec<Asked>,
 }

@@ -75,8 +75,8 @@ impl PipelinePlans {
         plans
     }
 
-    /// What policies are told of a model: the shortest budget, and its own SLO if that is shorter and it has requests
-    /// of its own.
+    /// The SLO of a model for policies: the shortest budget, and its own SLO if that is shorter and it has requests of
+    /// its own.
     pub(crate) fn slo(&self, model: usize, own: &ModelSpec) -> Nanos {
         match self.budgets[model] {
             None => own.slo,

@@ -58,9 +58,9 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
     }
 
     /// A stage request arrives at its model.
-    fn ask(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, asked: (StageAsk, AskId)) -> Result<(), Error> {
+    fn ask(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, stage_ask: (StageAsk, AskId)) -> Result<(), Error> {
         let id = self.id(self.sequence);
-        let Some((model, request)) = pipelines.ask(self.now, slot, asked, id) else { return Ok(()) };
+        let Some((model, request)) = pipelines.ask(self.now, slot, stage_ask, id) else { return Ok(()) };
         self.sequence += 1;
         if self.tally.arrived(model as usize, self.now, RequestOrigin::Stage) {
             self.stuck_after = self.stuck_after.max(request.deadline + DECIDED_AFTER_MAX);
@@ -73,7 +73,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.step(ClusterInput::Arrive { model, request })
     }
 
-    /// A stage request is needed no more. On a GPU it runs on, for nothing.
+    /// A stage request is no longer needed. On a GPU it runs on, for nothing.
     fn withdraw(&mut self, pipelines: &mut Pipelines<'a>, slot: u32, id: AskId) -> Result<(), Error> {
         let Some((model, request)) = pipelines.withdraw(slot, id) else { return Ok(()) };
         let Some(open) = self.referee.withdrawn(model, request.id) else { return Ok(()) };

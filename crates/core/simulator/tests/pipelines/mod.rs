@@ -84,8 +84,8 @@ fn alone_a_request_takes_the_sum_of_its_longest_path() {
         assert!((found.unwrap() / sum - 1.0).abs() < 0.006, "{found:?}, not {sum} ms");
     }
     // Both branches are asked once per request, and clients ask for nothing but the pipeline.
-    let asked: Vec<_> = result.models.iter().map(|model| model.offered).collect();
-    assert!(asked.iter().all(|&asked| asked.abs_diff(pipeline.offered) <= 1), "{asked:?}");
+    let offered: Vec<_> = result.models.iter().map(|model| model.offered).collect();
+    assert!(offered.iter().all(|&offered| offered.abs_diff(pipeline.offered) <= 1), "{offered:?}");
     assert!((result.offered_rps - 10.0).abs() < 0.2, "{}", result.offered_rps);
 }
 
@@ -116,7 +116,7 @@ fn under_overload_requests_end_early_and_their_siblings_are_withdrawn() {
     let partial = run(&[rate, "pipeline.0.partial=true"]);
     assert_eq!(withdrawn(&partial), 0, "nothing is in vain where parts are answers");
     assert!(partial.pipelines[0].good > whole.pipelines[0].good, "{:?}", partial.pipelines);
-    // Those answers lack something, and are told apart.
+    // Such answers are incomplete, and counted separately.
     let incomplete = |result: &RunResult| result.pipelines[0].incomplete;
     assert!(incomplete(&partial) > 0 && incomplete(&whole) == 0, "{:?}", partial.pipelines);
     assert!(incomplete(&partial) <= partial.pipelines[0].good, "{:?}", partial.pipelines);

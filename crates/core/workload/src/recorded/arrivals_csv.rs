@@ -64,9 +64,9 @@ mod tests {
 
     #[test]
     fn numbers_are_written_exactly_and_no_longer_than_they_are() {
-        let said = [(0, 9), (1, 9), (1_500_000_000, 9), (25_000_000, 6), (1_234_567, 6)];
-        let said = said.map(|(number, digits)| decimal(number, digits));
-        assert_eq!(said, ["0", "0.000000001", "1.5", "25", "1.234567"]);
+        let written = [(0, 9), (1, 9), (1_500_000_000, 9), (25_000_000, 6), (1_234_567, 6)];
+        let written = written.map(|(number, digits)| decimal(number, digits));
+        assert_eq!(written, ["0", "0.000000001", "1.5", "25", "1.234567"]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ const EXPECTED: &str = "the columns HashOwner,HashApp,HashFunction,Trigger,1,2,3
 
 impl RecordedArrivals {
     /// Reads one day, which begins `begin` after the start of the trace, and returns it with its length. The source is
-    /// `HashFunction`. Within its minute an arrival lies where `spread` puts it; outside of `window` none is made.
+    /// `HashFunction`. Within its minute an arrival lies where `spread` puts it; outside of `window` there are none.
     ///
     /// # Errors
     /// If the columns are others, a count is no whole number, or there are too many arrivals; the message names the

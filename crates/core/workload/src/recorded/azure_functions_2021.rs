@@ -51,8 +51,8 @@ mod tests {
     #[test]
     fn invocations_arrive_when_they_begin() {
         let read = read("a,f,3.5,0.5\na,g,3.25,2.25\na,f,1,5\nb,f,4.5,0.5\n").unwrap();
-        let said: Vec<_> = read.rows.iter().map(|row| (row.at.as_secs_f64(), row.source)).collect();
-        assert_eq!(said, [(1.0, 1), (3.0, 0), (4.0, 2)], "sorted, without what began before");
+        let arrivals: Vec<_> = read.rows.iter().map(|row| (row.at.as_secs_f64(), row.source)).collect();
+        assert_eq!(arrivals, [(1.0, 1), (3.0, 0), (4.0, 2)], "sorted, without what began before");
         assert_eq!(read.sources, ["a/f", "a/g", "b/f"], "a func is unique only within its app");
     }
 

@@ -122,16 +122,16 @@ mod tests {
         let mut one = RecordedArrivals::from_csv("time_s,model\n1,a\n3,b\n").unwrap();
         let other = RecordedArrivals::from_csv("time_s,model\n2,b\n0.5,c\n").unwrap();
         one.merge(other).unwrap();
-        let said: Vec<_> = one.rows.iter().map(|row| one.sources[row.source as usize].as_str()).collect();
-        assert_eq!(said, ["c", "a", "b", "b"]);
+        let names: Vec<_> = one.rows.iter().map(|row| one.sources[row.source as usize].as_str()).collect();
+        assert_eq!(names, ["c", "a", "b", "b"]);
         assert_eq!(one.sources, ["a", "b", "c"]);
     }
 
     #[test]
     fn more_arrivals_than_fit_are_refused_before_they_are_made() {
         assert!(room_for(0, ARRIVALS_MAX as u64).is_ok());
-        let said = room_for(1, ARRIVALS_MAX as u64).unwrap_err();
-        assert!(said.contains("at most 20000000 arrivals (ARRIVALS_MAX), got 20000001"), "{said}");
+        let message = room_for(1, ARRIVALS_MAX as u64).unwrap_err();
+        assert!(message.contains("at most 20000000 arrivals (ARRIVALS_MAX), got 20000001"), "{message}");
         assert!(room_for(1, u64::MAX).is_err());
     }
 }

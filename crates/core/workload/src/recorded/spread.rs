@@ -5,10 +5,10 @@ use symphony_types::Nanos;
 
 use crate::seed::{SPREAD_STREAM, stream_rng};
 
-/// How so many arrivals lie within a span of which only their number is known.
+/// How arrivals lie within a span if only their number is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// Each anywhere in the span, independently: a Poisson process of which the number is known.
+    /// Each anywhere in the span, independently: a Poisson process with a known number.
     #[default]
     Poisson,
     /// At equal distances, from a random phase on.

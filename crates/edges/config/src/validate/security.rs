@@ -12,7 +12,7 @@ impl Check {
                     key,
                     format!("{} with security.insecure_dev, which uses none; drop one of the two", file.display()),
                 ),
-                // `up` makes certificates for its processes by itself.
+                // `up` itself makes certificates for its processes.
                 (None, false) if role != Role::Up => {
                     self.say(
                         key,

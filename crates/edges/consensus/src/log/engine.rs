@@ -40,7 +40,7 @@ pub(crate) struct Batch {
 
 /// An ordered store of framed values. One thread writes; any thread reads.
 pub(crate) trait LogEngine: Send + Sync + fmt::Debug + 'static {
-    /// Applies the batch: after a crash either all of it is there or nothing. Reads see it when this returns; only
+    /// Applies the batch: after a crash either all of it is stored or nothing. Reads see it when this returns; only
     /// [`barrier`](Self::barrier) makes it durable.
     fn write(&self, batch: Batch) -> io::Result<()>;
 

@@ -460,9 +460,9 @@ mod tests {
         engine.fails.store(true, Ordering::SeqCst);
         let (writer, thread) = Writer::start(engine.clone(), None, Tip::default(), OnDiskError::Stop).expect("start");
         writer.jobs.blocking_send(append(0, &notes)).expect("send");
-        let patience = std::time::Instant::now() + std::time::Duration::from_secs(30);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while notes.lock().expect("notes").last().is_none_or(|note| !note.ends_with('0')) {
-            assert!(std::time::Instant::now() < patience, "the waiter was never told");
+            assert!(std::time::Instant::now() < deadline, "the waiter was never told");
             std::thread::yield_now();
         }
         assert!(notes.lock().expect("notes").contains(&"failed 0".to_owned()));

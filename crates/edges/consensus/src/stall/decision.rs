@@ -37,14 +37,14 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct StallDecision {
     limit: Duration,
-    patience: Duration,
+    handover_timeout: Duration,
     phase: Phase,
 }
 
 impl StallDecision {
-    /// A write longer than `limit` is a stall; a hand-over gets `patience`.
-    pub(super) fn new(limit: Duration, patience: Duration) -> Self {
-        Self { limit, patience, phase: Phase::Well }
+    /// A write longer than `limit` is a stall; a hand-over may take `handover_timeout`.
+    pub(super) fn new(limit: Duration, handover_timeout: Duration) -> Self {
+        Self { limit, handover_timeout, phase: Phase::Well }
     }
 
     /// The pause after a check at `now` that found a write waiting since then.
@@ -71,7 +71,7 @@ impl StallDecision {
                 self.phase = Phase::Well;
                 Some(Order::Resume { stalled: now.saturating_duration_since(since) })
             }
-            Phase::HandingOver { since } if waited >= self.limit + self.patience => {
+            Phase::HandingOver { since } if waited >= self.limit + self.handover_timeout => {
                 self.phase = Phase::Silent { since };
                 Some(Order::FallSilent)
             }

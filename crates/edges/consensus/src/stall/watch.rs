@@ -31,10 +31,10 @@ impl StallWatch {
         silent: watch::Sender<bool>,
     ) -> io::Result<Self> {
         let (keeps_running, ended) = mpsc::channel();
-        let (limit, patience) = (timing.disk_stall, timing.rpc_timeout);
+        let (limit, handover_timeout) = (timing.disk_stall, timing.rpc_timeout);
         let runtime = Handle::current();
         let look = move || {
-            let mut decision = StallDecision::new(limit, patience);
+            let mut decision = StallDecision::new(limit, handover_timeout);
             let mut pause = Duration::ZERO;
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 let (now, busy_since) = (Instant::now(), pulse.busy_since());
@@ -43,7 +43,7 @@ impl StallWatch {
                 match order {
                     Some(Order::HandOver { waited }) => {
                         tracing::error!(?waited, "disk does not answer; handing over if this node leads");
-                        runtime.spawn(hand_over(raft.clone(), patience));
+                        runtime.spawn(hand_over(raft.clone(), handover_timeout));
                     }
                     // Without other voters there is no successor.
                     Some(Order::FallSilent) if has_other_voters(&raft) => {
@@ -71,7 +71,7 @@ fn has_other_voters(raft: &Raft<TypeConfig, Machine>) -> bool {
 }
 
 /// Asks the follower with the longest log to campaign at once. Does nothing on a follower or in a group of one.
-async fn hand_over(raft: Raft<TypeConfig, Machine>, patience: Duration) {
+async fn hand_over(raft: Raft<TypeConfig, Machine>, timeout: Duration) {
     let successor = {
         let metrics = raft.metrics();
         let metrics = metrics.borrow_watched();
@@ -80,8 +80,8 @@ async fn hand_over(raft: Raft<TypeConfig, Machine>, patience: Duration) {
         progress.filter(|(node, _)| voters.contains(node)).max_by_key(|(_, matched)| **matched).map(|(node, _)| *node)
     };
     let Some(successor) = successor else { return };
-    let asked = tokio::time::timeout(patience, raft.trigger().transfer_leader(successor)).await;
-    if !matches!(asked, Ok(Ok(()))) {
+    let transfer = tokio::time::timeout(timeout, raft.trigger().transfer_leader(successor)).await;
+    if !matches!(transfer, Ok(Ok(()))) {
         tracing::warn!(successor, "the hand-over could not even be asked for");
     }
 }

@@ -62,9 +62,9 @@ mod tests {
     #[test]
     fn who_has_less_than_it_acknowledged_has_forgotten_it() {
         let vote = Ballot { term: 5, node: 1, committed: true };
-        let forgotten = |own_term, last, told| {
+        let forgotten = |own_term, last, acknowledged| {
             let own = Ballot { term: own_term, node: 1, committed: true };
-            has_forgotten((Some(own), last), vote, told)
+            has_forgotten((Some(own), last), vote, acknowledged)
         };
         assert!(!forgotten(5, Some(at(5, 9)), None), "nothing was acknowledged");
         assert!(!forgotten(5, Some(at(5, 9)), Some(at(5, 9))));

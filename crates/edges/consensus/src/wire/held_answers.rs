@@ -51,7 +51,7 @@ impl StateMachine for Applied {
 /// The real service, but with held-back answers to appends of one leader.
 struct Held {
     service: RaftService,
-    /// That leader.
+    /// The leader whose answers are held.
     held: watch::Receiver<Option<NodeId>>,
     /// Stale appends so far.
     stale: watch::Sender<u64>,

@@ -35,7 +35,7 @@ impl Sent {
 /// they would keep this node loyal while the link has some left, even if the sender is long gone.
 #[derive(Debug)]
 pub(crate) struct Received {
-    patience: Duration,
+    timeout: Duration,
     /// By sender: the term in which it leads, and its unconfirmed answers. In each term it may be another process.
     senders: Mutex<HashMap<u64, (u64, RoundTrip)>>,
 }
@@ -44,7 +44,7 @@ impl Received {
     pub(crate) fn new(timing: &Timing) -> Self {
         // A leader that is silent for this long is replaced; so a pause that costs no leadership makes no message
         // stale either.
-        Self { patience: timing.election_max * 2, senders: Mutex::default() }
+        Self { timeout: timing.election_max * 2, senders: Mutex::default() }
     }
 
     /// Whether a message from the leader of `term` was sent recently, if the last answer that it had received was the
@@ -56,7 +56,7 @@ impl Received {
         }
         let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         if senders.get(&from).is_none_or(|(known, _)| *known < term) {
-            senders.insert(from, (term, RoundTrip::new(self.patience)));
+            senders.insert(from, (term, RoundTrip::new(self.timeout)));
             if senders.len() > NODES_MAX {
                 forget_the_oldest(&mut senders, from);
             }

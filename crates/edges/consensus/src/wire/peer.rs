@@ -323,9 +323,9 @@ mod tests {
     fn a_hand_over_names_the_successor_whoever_is_told() {
         let vote = Ballot { term: 3, node: 1, committed: true };
         let request = TransferLeaderRequest::new(vote.into(), 2, None);
-        for told in [2, 3] {
-            let sent = peer(told).transfer_request(&request);
-            assert_eq!((sent.successor, sent.envelope.map(|envelope| envelope.to)), (2, Some(told)));
+        for receiver in [2, 3] {
+            let sent = peer(receiver).transfer_request(&request);
+            assert_eq!((sent.successor, sent.envelope.map(|envelope| envelope.to)), (2, Some(receiver)));
         }
     }
 

@@ -31,7 +31,7 @@ pub struct RaftService {
     raft: Raft<TypeConfig, Machine>,
     participation: Arc<Participation>,
     received: Arc<Received>,
-    heard: Arc<LastHeard>,
+    last_heard: Arc<LastHeard>,
     removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
     /// Closes when the replica stops.
     leadership: watch::Receiver<Leadership>,
@@ -53,11 +53,11 @@ impl RaftService {
         raft: Raft<TypeConfig, Machine>,
         participation: Arc<Participation>,
         received: Arc<Received>,
-        heard: Arc<LastHeard>,
+        last_heard: Arc<LastHeard>,
         removed: Arc<dyn Fn(NodeId) -> bool + Send + Sync>,
         leadership: watch::Receiver<Leadership>,
     ) -> Self {
-        Self { me: Arc::new(me), raft, participation, received, heard, removed, leadership }
+        Self { me: Arc::new(me), raft, participation, received, last_heard, removed, leadership }
     }
 
     /// Accepts only members of this cluster, and only messages addressed to this node.
@@ -123,7 +123,7 @@ impl RaftService {
             AppendEntriesResponse::HigherVote(vote) => Outcome::HigherVote(Ballot::from(vote).into()),
         };
         if !matches!(outcome, Outcome::HigherVote(_)) {
-            self.heard.note(arrived);
+            self.last_heard.note(arrived);
         }
         self.received.answered(tokio::time::Instant::now().into_std(), leader, number);
         Ok(answer(outcome))
@@ -331,9 +331,9 @@ mod tests {
     #[tokio::test]
     async fn a_replica_that_is_removed_is_refused_over_the_stream_that_it_has() {
         let removed = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&removed);
+        let is_removed = Arc::clone(&removed);
         let (group, mut client, end, _dir) =
-            served(move |node| node == NodeId::new(2) && asked.load(Ordering::Acquire)).await;
+            served(move |node| node == NodeId::new(2) && is_removed.load(Ordering::Acquire)).await;
         let (send, mut requests) = tokio::sync::mpsc::channel(1);
         let requests = futures::stream::poll_fn(move |context| requests.poll_recv(context));
         send.send(heartbeat(1)).await.expect("sent");

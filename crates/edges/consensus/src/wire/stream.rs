@@ -87,15 +87,15 @@ impl AppendStream {
     fn call(&self) -> Open {
         let (requests, mut outgoing) = mpsc::channel(APPENDS_UNANSWERED_MAX);
         let unanswered = Arc::<Mutex<Unanswered>>::default();
-        let (mut client, sent, asked) = (self.client.clone(), Arc::clone(&self.sent), Arc::clone(&unanswered));
+        let (mut client, sent, pending) = (self.client.clone(), Arc::clone(&self.sent), Arc::clone(&unanswered));
         let limit = self.limit;
         let reader = tokio::spawn(async move {
             let outgoing = stream::poll_fn(move |context| outgoing.poll_recv(context));
             let ended = match client.replicate(outgoing).await {
-                Ok(answers) => read(answers.into_inner(), &asked, (&sent, limit)).await,
+                Ok(answers) => read(answers.into_inner(), &pending, (&sent, limit)).await,
                 Err(status) => status,
             };
-            lock(&asked).end(&ended);
+            lock(&pending).end(&ended);
         });
         Open { requests, unanswered, reader }
     }
@@ -109,14 +109,14 @@ fn lock(unanswered: &Mutex<Unanswered>) -> MutexGuard<'_, Unanswered> {
 /// slow link no entry is committed, and a leader that counted them would still keep its followers loyal.
 async fn read(
     mut answers: Streaming<pb::RaftAppendResponse>,
-    asked: &Mutex<Unanswered>,
+    unanswered: &Mutex<Unanswered>,
     (sent, limit): (&Sent, Duration),
 ) -> Status {
     loop {
         match answers.message().await {
             Ok(Some(answer)) => {
                 let number = answer.number;
-                match lock(asked).answered(answer) {
+                match lock(unanswered).answered(answer) {
                     Ok(since) if since.elapsed() <= limit => sent.answered(number),
                     Ok(_) => {}
                     Err(status) => return status,
@@ -201,45 +201,48 @@ mod tests {
 
     #[test]
     fn answers_come_in_the_order_of_what_was_asked() {
-        let (mut asked, start) = (Unanswered::default(), Instant::now());
+        let (mut unanswered, start) = (Unanswered::default(), Instant::now());
         let (first, mut first_answered) = waiting(4, start);
         let (second, mut second_answered) = waiting(7, start);
-        assert!(asked.ask(first, LIMIT).is_ok() && asked.ask(second, LIMIT).is_ok());
-        assert!(asked.answered(answer(4)).is_ok());
+        assert!(unanswered.ask(first, LIMIT).is_ok() && unanswered.ask(second, LIMIT).is_ok());
+        assert!(unanswered.answered(answer(4)).is_ok());
         assert_eq!(first_answered.try_recv().unwrap().unwrap().number, 4);
-        assert!(asked.answered(answer(7)).is_ok());
+        assert!(unanswered.answered(answer(7)).is_ok());
         assert_eq!(second_answered.try_recv().unwrap().unwrap().number, 7);
         for wrong in [0, 7, 8, 10] {
             let (third, mut third_answered) = waiting(9, start);
-            assert!(asked.ask(third, LIMIT).is_ok());
-            let refused = asked.answered(answer(wrong)).unwrap_err();
+            assert!(unanswered.ask(third, LIMIT).is_ok());
+            let refused = unanswered.answered(answer(wrong)).unwrap_err();
             assert!(refused.message().contains("Some(9)"), "{refused}");
             assert!(!matches!(third_answered.try_recv(), Ok(Ok(_))), "no answer of another's");
         }
-        assert!(asked.answered(answer(9)).is_err(), "an answer to nothing");
+        assert!(unanswered.answered(answer(9)).is_err(), "an answer to nothing");
     }
 
     #[test]
     fn an_end_reaches_all_who_wait_and_whoever_comes_too_late() {
-        let (mut asked, start) = (Unanswered::default(), Instant::now());
+        let (mut unanswered, start) = (Unanswered::default(), Instant::now());
         let (first, mut first_answered) = waiting(1, start);
-        assert!(asked.ask(first, LIMIT).is_ok());
-        asked.end(&Status::unavailable("gone"));
+        assert!(unanswered.ask(first, LIMIT).is_ok());
+        unanswered.end(&Status::unavailable("gone"));
         assert_eq!(first_answered.try_recv().unwrap().unwrap_err().message(), "gone");
-        assert!(asked.ask(waiting(2, start).0, LIMIT).is_err());
+        assert!(unanswered.ask(waiting(2, start).0, LIMIT).is_err());
     }
 
     #[test]
     fn a_stream_that_does_not_move_takes_no_more() {
-        let (mut asked, start) = (Unanswered::default(), Instant::now());
-        assert!(asked.ask(waiting(1, start).0, LIMIT).is_ok());
-        assert!(asked.ask(waiting(2, start + LIMIT).0, LIMIT).is_ok());
-        assert!(asked.ask(waiting(3, start + LIMIT + Duration::from_millis(1)).0, LIMIT).is_err());
-        assert!(asked.answered(answer(1)).is_ok());
-        assert!(asked.ask(waiting(3, start + LIMIT + Duration::from_millis(1)).0, LIMIT).is_ok(), "it moves again");
+        let (mut unanswered, start) = (Unanswered::default(), Instant::now());
+        assert!(unanswered.ask(waiting(1, start).0, LIMIT).is_ok());
+        assert!(unanswered.ask(waiting(2, start + LIMIT).0, LIMIT).is_ok());
+        assert!(unanswered.ask(waiting(3, start + LIMIT + Duration::from_millis(1)).0, LIMIT).is_err());
+        assert!(unanswered.answered(answer(1)).is_ok());
+        assert!(
+            unanswered.ask(waiting(3, start + LIMIT + Duration::from_millis(1)).0, LIMIT).is_ok(),
+            "it moves again"
+        );
 
-        let mut asked = Unanswered::default();
-        let taken = (1..).take_while(|number| asked.ask(waiting(*number, start).0, LIMIT).is_ok()).count();
+        let mut unanswered = Unanswered::default();
+        let taken = (1..).take_while(|number| unanswered.ask(waiting(*number, start).0, LIMIT).is_ok()).count();
         assert_eq!(taken, APPENDS_UNANSWERED_MAX);
     }
 
@@ -256,18 +259,18 @@ mod tests {
         /// number of waiting requests stays within the limit.
         #[test]
         fn nobody_gets_the_answer_to_anything_else(steps in prop::collection::vec((any::<bool>(), 0_u64..12), 1..80)) {
-            let (mut asked, start, mut receivers) = (Unanswered::default(), Instant::now(), Vec::new());
+            let (mut unanswered, start, mut receivers) = (Unanswered::default(), Instant::now(), Vec::new());
             for (asks, number) in steps {
                 if asks {
                     let number = receivers.len() as u64;
                     let (waiting, answered) = waiting(number, start);
-                    if asked.ask(waiting, LIMIT).is_ok() {
+                    if unanswered.ask(waiting, LIMIT).is_ok() {
                         receivers.push(answered);
                     }
-                } else if asked.answered(answer(number)).is_err() {
-                    asked.end(&Status::data_loss("no answer"));
+                } else if unanswered.answered(answer(number)).is_err() {
+                    unanswered.end(&Status::data_loss("no answer"));
                 }
-                prop_assert!(asked.waiting.len() <= APPENDS_UNANSWERED_MAX);
+                prop_assert!(unanswered.waiting.len() <= APPENDS_UNANSWERED_MAX);
             }
             for (number, mut answered) in receivers.into_iter().enumerate() {
                 if let Ok(Ok(answer)) = answered.try_recv() {

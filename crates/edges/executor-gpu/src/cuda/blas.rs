@@ -75,7 +75,7 @@ impl Blas {
         Ok(Self { handle, description, workspace, lane })
     }
 
-    /// Asks the library for its best way to multiply matrices of so many rows.
+    /// Asks the library for its best way to multiply matrices of this many rows.
     pub(super) fn square(&self, cuda: &Cuda, rows: u32) -> Result<Square, DeviceError> {
         let failed = |error| blas_error(cuda, &format!("cuBLASLt has no product of {rows} rows"), error);
         let float = sys::cudaDataType_t::CUDA_R_32F;

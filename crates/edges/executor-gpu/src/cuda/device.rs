@@ -46,7 +46,7 @@ pub(super) struct Tensors {
 }
 
 impl Tensors {
-    /// For so many bytes per item, and batches of at most `batch_max` items.
+    /// For items of this many bytes, and batches of at most `batch_max` items.
     pub(super) fn new(item_bytes: &[usize], batch_max: u32) -> Self {
         let mut bytes = 0_usize;
         let mut place = |&item: &usize| {
@@ -58,12 +58,12 @@ impl Tensors {
         Self { places, bytes }
     }
 
-    /// Bytes of all of them.
+    /// Bytes of all tensors together.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where a tensor of so many items is.
+    /// The place of a tensor of this many items.
     pub(super) fn range(&self, index: usize, items: u32) -> std::ops::Range<usize> {
         let (begin, item) = self.places[index];
         begin..begin + item * items as usize
@@ -166,8 +166,8 @@ impl<P: Program> Device for CudaDevice<P> {
         for index in 0..self.inputs.len() {
             let to = self.program.input(slot, index);
             let from = &self.slots[slot].inputs.as_slice()[self.inputs.range(index, extent.filled)];
-            // SAFETY: `to` is as long (`Program`), and neither memory is used otherwise or freed before the event that
-            // the overlap records next (rule 1).
+            // SAFETY: `to` is as long (`Program`), and neither memory is used for anything else or freed before the
+            // event that the overlap records next (rule 1).
             unsafe { result::memcpy_htod_async(to, from, self.cuda.lane(Lane::In).cu_stream()) }
                 .map_err(device_error)?;
         }

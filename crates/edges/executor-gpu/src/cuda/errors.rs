@@ -66,7 +66,7 @@ pub enum GpuLoadError {
     NoLibrary {
         /// Name of the library, and of its file.
         library: &'static str,
-        /// What for.
+        /// The purpose of the library.
         needed_for: &'static str,
     },
     /// The profile cannot be kept here.
@@ -122,7 +122,7 @@ pub(super) fn device_error(error: DriverError) -> DeviceError {
     }
 }
 
-/// Whether the driver is there and has nothing to drive.
+/// Whether the driver is installed and finds no device.
 pub(super) fn is_no_device(error: DriverError) -> bool {
     matches!(error.0, CUresult::CUDA_ERROR_NO_DEVICE | CUresult::CUDA_ERROR_STUB_LIBRARY)
 }

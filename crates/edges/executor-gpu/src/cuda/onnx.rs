@@ -81,7 +81,7 @@ impl Cuda {
     /// no zeros is not warmed up.
     ///
     /// # Errors
-    /// If ONNX Runtime has no CUDA or refuses the model, or the device has not the memory.
+    /// If ONNX Runtime has no CUDA or refuses the model, or the device has too little memory.
     pub fn load_onnx(
         &self,
         runtime: &Runtime,

@@ -125,7 +125,7 @@ impl Block {
 }
 
 impl PinnedBuffer {
-    /// All of it.
+    /// The whole block.
     pub(super) fn as_slice(&self) -> &[u8] {
         match &self.block {
             // SAFETY: so long, initialised, and the device writes it only between two events that the overlap keeps

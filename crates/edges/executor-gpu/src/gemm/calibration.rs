@@ -117,7 +117,7 @@ pub struct Calibration {
     tolerance: f64,
     cost: [Nanos; LINK_SIZES.len()],
     phase: Phase,
-    asked: Option<Trial>,
+    pending: Option<Trial>,
     chains: Vec<Chain>,
 }
 
@@ -126,7 +126,7 @@ impl Calibration {
     #[must_use]
     pub fn new(profile: LatencyProfile, tolerance: f64) -> Self {
         let cost = [Nanos::ZERO; LINK_SIZES.len()];
-        Self { profile, tolerance, cost, phase: Phase::Link(0, None), asked: None, chains: Vec::new() }
+        Self { profile, tolerance, cost, phase: Phase::Link(0, None), pending: None, chains: Vec::new() }
     }
 
     /// The next step after the last measurement took this long; the first call passes none.
@@ -134,7 +134,7 @@ impl Calibration {
     /// # Errors
     /// If the device cannot keep the profile, or the measurements contradict each other.
     pub fn step(&mut self, took: Option<Nanos>) -> Result<Step, CalibrationError> {
-        if let (Some(trial), Some(took)) = (self.asked.take(), took) {
+        if let (Some(trial), Some(took)) = (self.pending.take(), took) {
             match self.phase {
                 Phase::Link(size, few) => self.link(size, few, took)?,
                 Phase::Batch { batch, aim } => self.batch(batch, aim, trial.chain, took)?,
@@ -149,7 +149,7 @@ impl Calibration {
             }
             Phase::Batch { batch, aim } => Trial { batch, chain: self.chain(aim) },
         };
-        self.asked = Some(trial);
+        self.pending = Some(trial);
         Ok(Step::Measure(trial))
     }
 
@@ -331,7 +331,7 @@ mod tests {
             let mut gpu = FakeGpu { cost, noise, heat, dice, ..FakeGpu::h100() };
             let profile = LatencyProfile::from_line(alpha, beta, batch_max).unwrap();
             if let Ok(chains) = gpu.calibrate(&profile) {
-                // Noise hides in what was measured, and shows again when it is measured anew.
+                // Noise hides in what was measured, and shows when it is measured again.
                 within(&mut gpu, &profile, &chains, TOLERANCE + 2.5 * noise as f64 / 1000.0);
             }
             prop_assert!(gpu.trials <= 10 + batch_max * (3 + CORRECTIONS_MAX));

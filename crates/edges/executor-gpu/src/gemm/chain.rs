@@ -4,7 +4,7 @@ use std::fmt;
 
 use symphony_types::Nanos;
 
-/// The sizes of links, in rows: a link multiplies two square matrices of so many rows. The largest keeps an H100 busy
+/// The sizes of links, in rows: a link multiplies two square matrices of this many rows. The largest keeps an H100 busy
 /// for about 0.3 ms, the smallest for some microseconds, of which most is the launch: what is between is made of both.
 pub const LINK_SIZES: [u32; 5] = [4096, 2048, 1024, 512, 256];
 /// Links of one chain at most: each is enqueued by the host, which takes microseconds.

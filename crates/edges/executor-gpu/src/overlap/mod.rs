@@ -53,10 +53,10 @@ pub enum Mark {
     Left,
 }
 
-/// An event of a slot. Each batch of the slot records it anew; a wait refers to the last record before it.
+/// An event of a slot. Each batch of the slot records it again; a wait refers to the last record before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its meaning.
+    /// The point in the batch's work that it marks.
     pub mark: Mark,
     /// Its set of buffers.
     pub slot: usize,

@@ -219,7 +219,7 @@ mod tests {
         early.remove(find(|c| matches!(c, Command::Wait(Lane::In, _))));
         assert_eq!(broken(&early).unwrap().1, "DeviceInputs of slot 0 is written while it may still be read");
 
-        // A batch is computed before its inputs are there.
+        // A batch is computed before its inputs have arrived.
         let mut early = whole.clone();
         early.remove(find(|c| matches!(c, Command::Wait(Lane::Compute, _))));
         assert_eq!(broken(&early).unwrap().1, "DeviceInputs of slot 0 is read while it may still be written");

@@ -35,7 +35,7 @@ impl Bench {
     }
 }
 
-/// Items of so many bytes, a multiple of four.
+/// Items of this many bytes, a multiple of four.
 pub(crate) fn items_of(bytes: u32) -> Signature {
     let tensor = |name: &str, data_type, width| TensorSpec { name: name.into(), data_type, item_shape: vec![width] };
     Signature {
@@ -102,7 +102,7 @@ impl Batches<'_> {
     }
 }
 
-/// Runs so many batches, each staged while the one before runs, and then as many with as much under way as there is
+/// Runs these batches, each staged while the previous one runs, and then as many with as much under way as there is
 /// room for: two that were launched and one that is staged. Says how many were answered with something else than their
 /// own inputs.
 pub(crate) fn wrong_answers(model: &mut GemmModel, item_bytes: usize, items_max: u32, batches: u32) -> u32 {

@@ -13,7 +13,7 @@ use crate::profile::{first_difference, plausible_input, unlike_input};
 /// Rows of the batches that are compared: one, and enough for a kernel of another kind.
 const ROWS: [u32; 2] = [1, 8];
 
-/// Refuses a model whose trunk and suffix answer otherwise than the whole: by more than a thousandth, absolutely or
+/// Refuses a model whose trunk and suffix answer differently than the whole: by more than a thousandth, absolutely or
 /// relatively to the larger number, or a hundredth in half precision, as in checks of batches. The rows differ; a model
 /// that refuses such inputs gets zeros where it takes integers.
 pub(super) fn compare<P: FamilyPart>(

@@ -3,7 +3,7 @@
 use crate::onnx_session::LoadError;
 use crate::port::ExecuteError;
 
-/// Why a model is in no family. It may still be served by itself.
+/// Why a model is in no family. It may still be served alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FamilyError {
     /// There is none to begin with.
@@ -63,7 +63,7 @@ pub enum FamilyError {
     Unfit {
         /// Name of the model.
         model: String,
-        /// Why.
+        /// What is wrong with it.
         problem: String,
     },
     /// It does not run, whole or in parts, on any of the inputs that it is compared on.
@@ -74,7 +74,7 @@ pub enum FamilyError {
         /// What the runtime says.
         problem: ExecuteError,
     },
-    /// In parts it answers otherwise than whole.
+    /// In parts it answers differently than whole.
     #[error("output `{output}` of model `{model}`, row {row} of {rows}, is {whole} whole and {parts} in parts")]
     Differs {
         /// Name of the model.

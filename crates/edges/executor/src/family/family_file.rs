@@ -43,7 +43,7 @@ impl FamilyFile {
         Ok(Self { name, bytes: bytes.into() })
     }
 
-    /// What the model computes up to each cut point: as many as a cluster is told, the shallowest first.
+    /// What the model computes up to each cut point: as many as are reported to a cluster, the shallowest first.
     ///
     /// # Errors
     /// If the model cannot be read.
@@ -57,7 +57,7 @@ impl FamilyFile {
     /// of zeros, and other inputs may make it loop for ever.
     ///
     /// # Errors
-    /// If it cannot be cut there, cannot be loaded, does not end, or answers otherwise in parts than whole.
+    /// If it cannot be cut there, cannot be loaded, does not end, or answers differently in parts than whole.
     pub fn check(
         &self,
         runtime: &Runtime,

@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(found(Some(3), &[1, 2, 4, 8]), None);
     }
 
-    /// Gives every item the largest bytes of all; one that is shy takes no number but zero.
+    /// Gives every item the largest bytes of all; a shy one takes no number but zero.
     #[derive(Debug)]
     struct Mixer {
         signature: Signature,

@@ -21,7 +21,7 @@ pub(crate) fn unlike_input(spec: &TensorSpec, items: u32) -> Vec<u8> {
     })
 }
 
-/// None if the type is none of real numbers.
+/// None if the type is not one of real numbers.
 fn real_numbers(spec: &TensorSpec, items: u32) -> Option<Vec<u8>> {
     const PERIOD: usize = 17;
     let item_elements = (spec.item_bytes() / spec.data_type.size_bytes()).max(1);

@@ -31,7 +31,7 @@ pub struct MeasureOptions {
     pub statistic: Statistic,
     /// The profile ends at the largest batch that takes no longer.
     pub latency_max: Option<Nanos>,
-    /// The profile ends at the largest measured batch with which the process has grown by no more.
+    /// The profile ends at the largest measured batch with which the process has grown by at most this.
     pub memory_max_bytes: Option<u64>,
 }
 
@@ -174,7 +174,7 @@ pub fn measure<E: ModelExecutor, L>(
     let loaded = taken(&executor);
 
     // A model that runs some sizes only is measured at these: what comes between is filled up to them.
-    let (asked, steps) = match executor.batch_sizes() {
+    let (largest, steps) = match executor.batch_sizes() {
         Some(own) => {
             let batch_max = options.batch_max.min(own.largest());
             (batch_max, Some(own.measured(batch_max)))
@@ -185,7 +185,7 @@ pub fn measure<E: ModelExecutor, L>(
         Some(steps) => steps.iter().copied().filter(|&size| size <= batch_max).collect(),
         None => sizes(batch_max),
     };
-    let mut bench = Bench::new(executor.signature(), asked);
+    let mut bench = Bench::new(executor.signature(), largest);
     let failed = |batch| move |source| MeasureError::Execute { batch, source };
     let mut grown = loaded;
     let mut fits = |batch| {
@@ -203,7 +203,7 @@ pub fn measure<E: ModelExecutor, L>(
         };
         Ok::<_, MeasureError<L>>(within)
     };
-    let (batch_max, limit) = largest_within(&sizes_up_to(asked), steps.is_none(), &mut fits)?;
+    let (batch_max, limit) = largest_within(&sizes_up_to(largest), steps.is_none(), &mut fits)?;
     if batch_max == 0 {
         return Err(MeasureError::BeyondLimits(match limit {
             Some(Limit::Memory) => "takes more memory than allowed".into(),
@@ -286,7 +286,7 @@ fn largest_within<E>(
             continue;
         };
         let mut beyond = size;
-        // Memory that was taken once stays taken: nothing in between would say what it needs by itself.
+        // Memory that was taken once stays taken: nothing in between would show what it needs alone.
         while between && limit == Limit::Latency && beyond - largest > 1 {
             let middle = largest + (beyond - largest) / 2;
             match fits(middle)? {
@@ -438,9 +438,9 @@ mod tests {
     #[test]
     fn the_profile_ends_at_the_largest_batch_within_the_limits() {
         let largest = |batch_max, slow_from: u32, large_from: u32| {
-            let mut asked = Vec::new();
+            let mut tried = Vec::new();
             let fits = &mut |batch| {
-                asked.push(batch);
+                tried.push(batch);
                 Ok::<_, Infallible>(match batch {
                     _ if batch >= large_from => Err(Limit::Memory),
                     _ if batch >= slow_from => Err(Limit::Latency),
@@ -448,7 +448,7 @@ mod tests {
                 })
             };
             let found = largest_within(&sizes(batch_max), true, fits).unwrap();
-            (found, asked.last().copied())
+            (found, tried.last().copied())
         };
         assert_eq!(largest(20, 99, 99), ((20, None), Some(20)));
         for slow_from in 1..=20 {

@@ -63,8 +63,8 @@ pub struct GpuProfile {
     pub dynamic_memory_bytes: u64,
     /// The machine it was measured on, in free words.
     pub machine: String,
-    /// Batch sizes that were measured faster than a smaller one and raised to it, ascending: there the latency is none
-    /// that was measured. None in a file that was written by hand.
+    /// Batch sizes that were measured faster than a smaller one and raised to it, ascending: their latencies were not
+    /// measured. None in a file that was written by hand.
     pub raised_batches: Vec<u32>,
 }
 
@@ -78,7 +78,7 @@ pub enum ProfileFileError {
         path: PathBuf,
         /// `read` or `written`.
         verb: &'static str,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
     /// It is not TOML, lacks a key, or has one that is unknown or of the wrong type.

@@ -43,8 +43,8 @@ pub trait FabricEnd: Send {
     /// The address of this end, for the peer.
     fn endpoint(&self) -> Endpoint;
 
-    /// Connects to the peer's end, which must do the same. That the peer is reachable is only known after
-    /// [`prove`](FabricWriter::prove). May block as long as the system takes.
+    /// Connects to the peer's end, which must do the same. Only [`prove`](FabricWriter::prove) shows that the peer is
+    /// reachable. May block as long as the system takes.
     ///
     /// # Errors
     /// If the address is invalid or unsupported.

@@ -117,8 +117,8 @@ impl Rings {
     pub async fn join(&self, offer: &RingOffer) -> Result<RingStreams, String> {
         let place = self.0.place()?;
         let mine = RingMemory::create(RING_BYTES).map_err(|error| format!("no shared memory: {error}"))?;
-        let asked = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor());
-        let (theirs, socket) = tokio::time::timeout(HANDOVER_TIMEOUT, asked)
+        let exchange = descriptor_exchange::ask(&offer.name, &offer.secret, mine.descriptor());
+        let (theirs, socket) = tokio::time::timeout(HANDOVER_TIMEOUT, exchange)
             .await
             .map_err(|_| format!("no shared memory within {} ms", HANDOVER_TIMEOUT.as_millis()))?
             .map_err(|error| format!("no shared memory: {error}"))?;

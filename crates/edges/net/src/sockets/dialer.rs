@@ -29,7 +29,7 @@ impl Dialer {
         Self { simulated: None }
     }
 
-    /// Those of a simulated network.
+    /// The sockets of a simulated network.
     #[must_use]
     pub fn simulated(sockets: impl Sockets) -> Self {
         Self { simulated: Some(Arc::new(sockets)) }

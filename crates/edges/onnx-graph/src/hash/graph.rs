@@ -92,11 +92,11 @@ impl<'a> Walk<'a> {
         }
         // In the main graph an initializer is what clients do not give; in a subgraph a node may give it nevertheless.
         let is_asked = |input: &&ValueInfoProto| depth > 1 || !initial.contains_key(input.name());
-        let asked: Vec<_> = graph.input.iter().filter(is_asked).collect();
+        let inputs: Vec<_> = graph.input.iter().filter(is_asked).collect();
         // All types count for each: what one model takes, another with an equal value takes, too.
-        let types = asked.iter().map(|input| of_type(input.r#type.as_ref()));
-        let types = types.fold(Sum::of("inputs").int(asked.len() as i64), Sum::value).hash();
-        for (position, input) in asked.into_iter().enumerate() {
+        let types = inputs.iter().map(|input| of_type(input.r#type.as_ref()));
+        let types = types.fold(Sum::of("inputs").int(inputs.len() as i64), Sum::value).hash();
+        for (position, input) in inputs.into_iter().enumerate() {
             let sum = Sum::of("input").int(depth).int(position as i64).value(types);
             self.define(input.name(), sum.optional(initial.get(input.name()).copied()).hash());
         }
@@ -133,8 +133,8 @@ impl<'a> Walk<'a> {
             sum = sum.optional(hash);
         }
         // Which outputs are asked for decides what some operators do: Split, BatchNormalization.
-        let asked: Vec<i64> = node.output.iter().map(|output| i64::from(!output.is_empty())).collect();
-        sum = sum.ints(&asked);
+        let present: Vec<i64> = node.output.iter().map(|output| i64::from(!output.is_empty())).collect();
+        sum = sum.ints(&present);
         let is_random = functions.called(node).map_or_else(
             || is_random_operator(node, versions.highest(domain(node.domain()))),
             |function| function.is_random,

@@ -1,4 +1,4 @@
-//! The hash function, told what it hashes.
+//! The hash function. Each sum begins with the name of what it hashes.
 
 use std::fmt;
 

@@ -20,7 +20,7 @@ struct Layout {
 enum List {
     Floats,
     Doubles,
-    /// So many bytes of each entry count.
+    /// The number of bytes of each entry that count.
     Int32(usize),
     Int64,
     Uint64(usize),

@@ -33,7 +33,7 @@ fn tensor_type(value_type: &TypeProto) -> Option<&type_proto::Tensor> {
 }
 
 /// Whether the first dimension may be the batch, by all that the model says: a tensor whose first dimension is not
-/// fixed, or of which nothing is said. That it is the batch indeed shows only when the part runs.
+/// fixed, or whose shape is not given. Only a run shows whether it is the batch indeed.
 pub(crate) fn batch_may_come_first(value_type: Option<&TypeProto>) -> bool {
     let Some(value_type) = value_type.filter(|value_type| value_type.value.is_some()) else { return true };
     let Some(tensor) = tensor_type(value_type) else { return false };

@@ -80,7 +80,7 @@ pub struct KindAdviceView {
     pub kind: String,
     /// The advised number.
     pub target: u32,
-    /// Those that may go now, the highest ids.
+    /// The GPUs that may go now, the highest ids.
     pub release: Vec<GpuId>,
     /// What one costs, where there is a budget and it has a price.
     pub price_per_hour: Option<f64>,
@@ -89,7 +89,7 @@ pub struct KindAdviceView {
 /// A GPU that gets no batches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SlowGpuView {
-    /// Which.
+    /// The GPU that is set aside.
     pub gpu: GpuId,
     /// Duration of its batches relative to the expected one, without failed batches.
     pub slowdown: f64,
@@ -210,15 +210,15 @@ mod tests {
     #[test]
     fn a_fleet_says_what_it_costs_and_why_it_is_this_one() {
         let choice = FleetChoiceView { price_per_hour: 3.1, bound_rps: 130.0, needed_rps: 118.0, rate_rps: 100.2 };
-        let said = |chosen, refused: &str| {
+        let shown = |chosen, refused: &str| {
             FleetAdviceView { budget_per_hour: 4.0, chosen, refused: refused.to_owned() }.to_string()
         };
         let enough = "3.10 of 4.00 per hour for 130 r/s at most, enough for 100 r/s by the need of 118";
-        assert_eq!(said(Some(choice), ""), enough);
+        assert_eq!(shown(Some(choice), ""), enough);
         let short = FleetChoiceView { needed_rps: 200.0, ..choice };
-        assert!(said(Some(short), "").contains("not enough for 100 r/s by the need of 200"));
-        assert_eq!(said(None, ""), "too few requests to choose a fleet by");
-        assert_eq!(said(None, "expected x, got y"), "no fleet is chosen: expected x, got y");
-        assert_eq!(said(Some(choice), "expected x"), format!("{enough}; no fleet is chosen: expected x"));
+        assert!(shown(Some(short), "").contains("not enough for 100 r/s by the need of 200"));
+        assert_eq!(shown(None, ""), "too few requests to choose a fleet by");
+        assert_eq!(shown(None, "expected x, got y"), "no fleet is chosen: expected x, got y");
+        assert_eq!(shown(Some(choice), "expected x"), format!("{enough}; no fleet is chosen: expected x"));
     }
 }

@@ -1,4 +1,4 @@
-//! Who keeps a cluster from a level.
+//! The processes that keep a cluster from a level.
 
 use symphony_types::{FrontendId, Level, Nanos};
 
@@ -8,8 +8,8 @@ use super::{FrontendView, View};
 const GONE_AFTER: Nanos = Nanos::from_millis(60_000);
 
 impl View {
-    /// The processes that are there and do not know the level, or of which the leader of the control group does not
-    /// know whether they do; each with the reason. Only linearizable answers tell.
+    /// The running processes that do not know the level, or of which the leader of the control group does not know
+    /// whether they do; each with the reason. Only linearizable answers tell.
     #[must_use]
     pub fn behind(&self, level: Level) -> Vec<String> {
         let lacks = |known: Option<Level>| match known {
@@ -27,8 +27,8 @@ impl View {
             .iter()
             .filter(|(_, backend)| backend.up)
             .filter_map(|(id, backend)| Some(format!("backend {} ({id}) {}", backend.name, lacks(backend.level)?)));
-        // One that is only cut off from the leader still serves, by the views of the other replicas: that it has ended
-        // is the operator's to say.
+        // A frontend that is only cut off from the leader still serves, by the views of the other replicas: that it has
+        // ended is the operator's to say.
         let frontends =
             self.frontends.iter().filter(|(_, frontend)| !frontend.has_left()).filter_map(|(id, frontend)| {
                 let why = lacks(frontend.level)?;
@@ -97,8 +97,11 @@ mod tests {
         };
         let named = behind(older);
         let knows = |who: &str| format!("{who} knows level {} ", Level::OLDEST);
-        let said = [knows("scheduler n2"), "backend b (b1) has not told".into(), knows("frontend f (f1)")];
-        assert!(named.len() == 3 && named.iter().zip(&said).all(|(named, said)| named.starts_with(said)), "{named:?}");
+        let expected = [knows("scheduler n2"), "backend b (b1) has not told".into(), knows("frontend f (f1)")];
+        assert!(
+            named.len() == 3 && named.iter().zip(&expected).all(|(named, expected)| named.starts_with(expected)),
+            "{named:?}"
+        );
         assert_eq!(behind(|view| view.nodes.get_mut(&n2).unwrap().up = false).len(), 1, "it comes back one day");
         let gone = |view: &mut View| {
             older(view);

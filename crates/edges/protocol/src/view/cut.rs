@@ -99,9 +99,9 @@ impl SortedView {
         let homes = itself.into_iter().flat_map(|b| [Some(b.subcluster), b.moving.map(|moving| moving.to)]);
         let homes: BTreeSet<_> = homes.flatten().chain([scope.subcluster]).collect();
         let models = self.models_of(&homes).map(|(id, model)| {
-            let said = model.holders.get(&scope.backend).map(|said| (scope.backend, said.clone()));
+            let holder = model.holders.get(&scope.backend).map(|holder| (scope.backend, holder.clone()));
             let ModelView { spec, subcluster, moving, holders: _, trunk } = model;
-            let (spec, holders) = (spec.clone(), said.into_iter().collect());
+            let (spec, holders) = (spec.clone(), holder.into_iter().collect());
             (id, ModelView { spec, subcluster: *subcluster, moving: *moving, holders, trunk: trunk.clone() })
         });
         let subclusters = homes.iter().filter_map(|id| Some((*id, self.whole.subclusters.get(id)?.clone())));
@@ -206,8 +206,8 @@ mod tests {
 
     fn model() -> impl Strategy<Value = ModelView> {
         let moving = proptest::option::of((home(), home(), proptest::option::of(1..9_u64)));
-        let said = (0..3_u64, any::<bool>());
-        let holders = btree_map((1..=BACKENDS).prop_map(BackendId::new), said, 0..4);
+        let report = (0..3_u64, any::<bool>());
+        let holders = btree_map((1..=BACKENDS).prop_map(BackendId::new), report, 0..4);
         (home(), moving, holders).prop_map(|(subcluster, moving, holders)| {
             let holder = |(id, (boot, ready))| {
                 let state = if ready { Ok(()) } else { Err("no memory".into()) };

@@ -6,7 +6,7 @@ use symphony_types::{NoOperationId, ProfileError, RequestValue, UnknownDataType}
 /// Why a protobuf message is not a valid view or model.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ViewError {
-    /// A part that must be there is not.
+    /// A required part is missing.
     #[error("{what} has no {field}")]
     Missing {
         /// The message.
@@ -34,7 +34,7 @@ pub enum ViewError {
         /// The expected value.
         reason: String,
     },
-    /// Its policy is none that a cluster takes.
+    /// Its policy is not one that a cluster takes.
     #[error("model `{model}`: policy: {source}")]
     Policy {
         /// Name of the model.
@@ -60,7 +60,7 @@ pub enum ViewError {
         /// Name of the model.
         model: String,
     },
-    /// A cut point is none.
+    /// A cut point is invalid.
     #[error("{what}: a cut point of {bytes} bytes; expected 16")]
     Cut {
         /// The model or message.
@@ -78,7 +78,7 @@ pub enum ViewError {
         /// What was found and what was expected.
         reason: String,
     },
-    /// An operation's id is none.
+    /// An operation's id is invalid.
     #[error("operation at {index}: {source}")]
     Operation {
         /// Its place in the log.

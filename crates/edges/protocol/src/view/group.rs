@@ -16,11 +16,13 @@ pub struct GroupMemberView {
     pub applied_index: u64,
     /// Entries that it has still to apply.
     pub lag: u64,
-    /// The newest level that it knows, by its last heartbeat; none if it is not heard.
+    /// The newest level that it knows, by its last heartbeat; none if it sends no heartbeats.
     pub level: Option<Level>,
-    /// How long the leader has not heard it, since it leads; none of the leader itself, or of an older release.
+    /// How long ago the leader last heard from it, at most since it leads; none of the leader itself, or of an older
+    /// release.
     pub silent: Option<Nanos>,
-    /// How long it, although heard, has not applied what the leader had applied then; none if it keeps up.
+    /// For how long it has not applied what the leader had applied then, although it sends heartbeats; none if it keeps
+    /// up.
     pub stuck: Option<Nanos>,
 }
 

@@ -9,7 +9,7 @@ use crate::control as pb;
 /// The load of a lead since it began, by its last report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadView {
-    /// The lead: under another token everything is counted anew.
+    /// The lead: under another token everything is counted from zero.
     pub token: Token,
     /// How long ago the report came.
     pub age: Nanos,

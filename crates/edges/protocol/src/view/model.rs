@@ -20,7 +20,7 @@ pub struct ModelView {
     pub moving: Option<ModelMoveView>,
     /// Which backends hold it, or why not.
     pub holders: BTreeMap<BackendId, HolderView>,
-    /// Where it can be cut, and what it shares; none if no backend has told.
+    /// Where it can be cut, and what it shares; none if no backend has reported them.
     pub trunk: Option<TrunkView>,
 }
 
@@ -53,7 +53,7 @@ pub enum NoGpu {
     NoBackend,
     /// All backends are down.
     AllDown,
-    /// Those that are up are cordoned or draining.
+    /// The backends that are up are cordoned or draining.
     AllDraining,
 }
 
@@ -100,7 +100,7 @@ impl ModelView {
                 false => NoGpu::AllDown,
             });
         }
-        // What a backend that is gone said of a load says nothing of those that are there.
+        // A report by a backend that is gone says nothing about the present ones.
         let failed = at_work().find_map(|(id, b)| {
             let holder = self.holders.get(*id).filter(|holder| holder.boot == b.boot)?;
             holder.state.clone().err()

@@ -17,7 +17,7 @@ const PICTURE: &str = "BYTES";
 /// A pipeline, and the budgets by which it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineView {
-    /// What it is.
+    /// Stages, edges and SLO.
     pub declaration: PipelineDeclaration,
     /// The epoch in which this version was loaded.
     pub epoch: Epoch,
@@ -32,7 +32,7 @@ pub struct StageReadiness {
     pub stage: String,
     /// The model that it asks.
     pub model: String,
-    /// That of the readiest version; none if there is no such model.
+    /// The readiness of the readiest version; none if there is no such model.
     pub readiness: Option<Readiness>,
 }
 

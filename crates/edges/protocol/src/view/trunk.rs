@@ -8,7 +8,7 @@ use crate::control as pb;
 /// Where a model can be cut, and what it shares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrunkView {
-    /// What it computes up to each cut point, the shallowest first: those that every backend found which has told.
+    /// What it computes up to each cut point, the shallowest first: those that every reporting backend found.
     pub cuts: Vec<CutDigest>,
     /// The one of them up to which it shares its trunk with other models of its sub-cluster.
     pub shared: Option<CutDigest>,
@@ -23,7 +23,7 @@ pub fn cuts_to_pb(cuts: &[CutDigest]) -> Vec<Vec<u8>> {
 /// Cut points of a message; `what` names it in an error.
 ///
 /// # Errors
-/// If one has not 16 bytes.
+/// If one is not 16 bytes long.
 pub fn cuts_from_pb(cuts: &[Vec<u8>], what: &str) -> Result<Vec<CutDigest>, ViewError> {
     cuts.iter().map(|cut| digest(cut, what)).collect()
 }

@@ -145,9 +145,9 @@ impl Session {
         stream.sending -= 1;
         stream.free.extend(piece);
         stream.writer.take().into_iter().for_each(Waker::wake);
-        let told = stream.send_owed_credits(self);
+        let result = stream.send_owed_credits(self);
         drop(stream);
-        if let Err(error) = told {
+        if let Err(error) = result {
             self.refused(&error);
         }
     }
@@ -275,9 +275,9 @@ impl Session {
         }
         let Some(piece) = stream.free.pop() else { return Ok(()) };
         let filling = vec![0; if kind == SegmentKind::Proof { stream.data_bytes } else { 0 }];
-        let asked = stream.send(self, piece, kind, &filling);
+        let result = stream.send(self, piece, kind, &filling);
         drop(stream);
-        asked.map_err(|error| self.refused(&error))
+        result.map_err(|error| self.refused(&error))
     }
 
     /// The peer is known to be gone. If it had ended its stream, data for it may still be read.

@@ -11,7 +11,7 @@ use symphony_shared_memory::{Block, Blocks};
 use super::Device;
 use crate::error::RdmaError;
 
-/// Pieces are multiples of so many bytes.
+/// The granularity of pieces, in bytes.
 const UNIT_BYTES: usize = 1 << 10;
 /// Pages of the system.
 const PAGE_BYTES: usize = 4096;
@@ -32,7 +32,8 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// So many bytes, rounded up. They stay in memory: the system may refuse more than its limit of locked memory.
+    /// An arena of at least `bytes` bytes. They stay in memory: the system may refuse more than its limit of locked
+    /// memory.
     pub(crate) fn new(device: &Arc<Device>, bytes: usize) -> Result<Arc<Self>, RdmaError> {
         let bytes = bytes.max(UNIT_BYTES).next_multiple_of(PAGE_BYTES);
         let layout = Layout::from_size_align(bytes, PAGE_BYTES)

@@ -62,12 +62,12 @@ impl CompletionQueue {
         Ok(Self { device: Arc::clone(device), channel, queue })
     }
 
-    /// Takes what is there, without waiting. Whether there was anything.
+    /// Takes the completions that have come, without waiting. Whether there was anything.
     pub(crate) fn poll(&self, into: &mut Vec<Completion>) -> io::Result<bool> {
         // SAFETY: V1.
         let poll = unsafe { self.device.context.as_ref() }.ops.poll_cq.ok_or(io::ErrorKind::Unsupported)?;
         let mut found = [ffi::ibv_wc::default(); COMPLETIONS_AT_ONCE];
-        // SAFETY: V1; so many places are there.
+        // SAFETY: V1; `found` has that many places.
         let count = unsafe { poll(self.queue.as_ptr(), COMPLETIONS_AT_ONCE as i32, found.as_mut_ptr()) };
         let count = usize::try_from(count).map_err(|_| io::Error::other("completions cannot be read"))?;
         into.extend(found[..count.min(COMPLETIONS_AT_ONCE)].iter().map(|found| Completion {
@@ -79,7 +79,7 @@ impl CompletionQueue {
         Ok(count > 0)
     }
 
-    /// The next completion is to be told on the channel. What came before may not be: poll once more.
+    /// The next completion is to be signalled on the channel. What came before may not be: poll once more.
     pub(crate) fn arm(&self) -> io::Result<()> {
         // SAFETY: V1.
         let arm = unsafe { self.device.context.as_ref() }.ops.req_notify_cq.ok_or(io::ErrorKind::Unsupported)?;

@@ -79,7 +79,7 @@ fn open_context(name: &str) -> Result<NonNull<ffi::ibv_context>, RdmaError> {
     if list.is_null() {
         return Err(RdmaError::last("libibverbs lists no devices"));
     }
-    // SAFETY: the library says that so many pointers stand there.
+    // SAFETY: the library returns that many pointers.
     let devices = unsafe { std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0)) };
     let named = |&&device: &&*mut ffi::ibv_device| {
         // SAFETY: the device is of a list that was not freed yet.

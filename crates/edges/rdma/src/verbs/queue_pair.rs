@@ -18,7 +18,7 @@ use crate::purpose::{Purpose, RECEIVE_BUFFERS};
 const READS_AT_A_TIME: u8 = 16;
 /// Without an answer for 4.096 µs × 2^14 = 67 ms a packet is sent again, …
 const TIMEOUT_CODE: u8 = 14;
-/// … so often; then the connection is broken. Some devices wait longer each time: half a second to a few seconds in
+/// … this often; then the connection is broken. Some devices wait longer each time: half a second to a few seconds in
 /// all.
 const RETRIES: u8 = 6;
 /// Where no buffer waits for a SEND it is tried again for ever; the flow of the stream sees to it that this is rare.
@@ -50,7 +50,7 @@ pub(crate) enum Finished {
     Well {
         /// Its number.
         id: u64,
-        /// What it was.
+        /// The kind of work that it completes.
         kind: Kind,
         /// Its memory, if it had any.
         piece: Option<Piece>,

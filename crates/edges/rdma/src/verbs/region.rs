@@ -15,7 +15,7 @@ use crate::key::Key;
 
 /// Memory that is shown to others, who may read it at any time.
 pub trait Words: Send + Sync + 'static {
-    /// The words. They stay where they are as long as this value is there.
+    /// The words. They stay where they are as long as this value lives.
     fn words(&self) -> &[AtomicU64];
 }
 

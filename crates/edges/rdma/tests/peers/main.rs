@@ -263,12 +263,12 @@ async fn who_writes_to_a_process_that_was_killed_is_told() {
     let mut peers = peers();
     let (mut reader, mut writer) = peers.pair.split();
     peers.owner.kill();
-    let told = async {
+    let write = async {
         while writer.write_all(&[0; 10_000]).await.is_ok() {}
         reader.read(&mut [0]).await
     };
-    let told = tokio::time::timeout(SOON, told).await.expect("in bounded time");
-    assert_eq!(told.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+    let write = tokio::time::timeout(SOON, write).await.expect("in bounded time");
+    assert_eq!(write.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
 }
 
 #[test]

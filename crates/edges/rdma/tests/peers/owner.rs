@@ -1,4 +1,4 @@
-//! The other process: owns a pool, and does what it is told over its standard input. What it says begins with `@`.
+//! The other process: owns a pool, and obeys commands on its standard input. What it says begins with `@`.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -24,7 +24,7 @@ pub(crate) fn say(endpoint: &Endpoint) -> String {
     format!("{queue_pair} {first_packet} {mtu} {lid} {}", u128::from_be_bytes(*gid))
 }
 
-fn heard(words: &[&str]) -> Endpoint {
+fn parse_endpoint(words: &[&str]) -> Endpoint {
     let number = |at: usize| words[at].parse::<u128>().unwrap();
     Endpoint {
         queue_pair: number(0) as u32,
@@ -57,7 +57,7 @@ pub(crate) async fn run() {
                 begun = Some(fresh);
             }
             "join" => {
-                let pair = begun.take().unwrap().join(heard(&words[1..])).unwrap();
+                let pair = begun.take().unwrap().join(parse_endpoint(&words[1..])).unwrap();
                 let grant = shown.grant(&pair).await.unwrap();
                 answer = format!("{} {} {}", grant.key().0, grant.address(), grant.bytes());
                 grants.push(Some(grant));
@@ -120,8 +120,8 @@ impl Owner {
         loop {
             let mut line = String::new();
             assert!(self.says.read_line(&mut line).unwrap() > 0, "the other process has ended at `{what}`");
-            if let Some((_, said)) = line.split_once('@') {
-                return said.trim().to_owned();
+            if let Some((_, answer)) = line.split_once('@') {
+                return answer.trim().to_owned();
             }
         }
     }
@@ -130,7 +130,7 @@ impl Owner {
     pub(crate) fn connect(&mut self, fabric: &Fabric) -> (Pair, [u64; 3]) {
         let mine = fabric.begin().unwrap();
         let theirs = self.does("begin");
-        let theirs = heard(&theirs.split(' ').collect::<Vec<_>>());
+        let theirs = parse_endpoint(&theirs.split(' ').collect::<Vec<_>>());
         let grant = self.does(&format!("join {}", say(&mine.endpoint())));
         let grant: Vec<_> = grant.split(' ').map(|number| number.parse().unwrap()).collect();
         (mine.join(theirs).unwrap(), grant.try_into().unwrap())

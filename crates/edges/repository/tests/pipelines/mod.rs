@@ -1,4 +1,4 @@
-//! Pipelines in folders: what is read, what is said to make no difference, and what is refused in which words.
+//! Pipelines in folders: what is read, what is reported to make no difference, and what is refused in which words.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -176,10 +176,10 @@ fn a_folder_is_a_pipeline_by_its_platform_and_needs_no_folder_of_a_version() {
     assert_eq!(repository.pipeline("canvas").unwrap().declaration.version, 1);
     fs::create_dir(dir.path().join("canvas/7")).unwrap();
     assert_eq!(repository.pipeline("canvas").unwrap().declaration.version, 7);
-    let said = repository.model("canvas").unwrap_err().to_string();
-    assert!(said.contains("field `platform`: is `ensemble`, which is a pipeline"), "{said}");
-    let said = repository.pipeline("m").unwrap_err().to_string();
-    assert!(said.contains("expected \"ensemble\": everything else is a model"), "{said}");
+    let message = repository.model("canvas").unwrap_err().to_string();
+    assert!(message.contains("field `platform`: is `ensemble`, which is a pipeline"), "{message}");
+    let message = repository.pipeline("m").unwrap_err().to_string();
+    assert!(message.contains("expected \"ensemble\": everything else is a model"), "{message}");
     assert!(repository.pipeline("nope").unwrap_err().to_string().contains("has no model `nope`"));
 }
 

@@ -77,8 +77,8 @@ impl<M: Message> LinkReceiver<M> {
     /// Starts asking the other end whether the link moves, while the caller [receives](Self::receive) here.
     pub fn watch(&mut self, times: EchoTimes) -> (watch::Receiver<Movement>, EchoTrigger) {
         let watch = EchoWatch::new(Instant::now().into_std(), times);
-        let (told, movement) = watch::channel(watch.movement());
-        self.watching = Some((watch, told));
+        let (sender, movement) = watch::channel(watch.movement());
+        self.watching = Some((watch, sender));
         (movement, EchoTrigger(Arc::clone(&self.rest)))
     }
 
@@ -217,34 +217,34 @@ impl<M: Message> LinkReceiver<M> {
         let Some((watch, _)) = &mut self.watching else { return };
         // A request during an open one means another one after its answer.
         if watch.rests() {
-            self.rest.asked.store(false, Ordering::SeqCst);
+            self.rest.echo_wanted.store(false, Ordering::SeqCst);
         }
         watch.stir(Instant::now().into_std());
         self.rest.on.store(watch.rests(), Ordering::SeqCst);
     }
 
     fn poll_echo(&mut self) {
-        let Some((watch, told)) = &mut self.watching else { return };
+        let Some((watch, sender)) = &mut self.watching else { return };
         // A request for which there is no room stays unanswered, as it should: the writer is stuck.
         if let Some(number) = watch.poll_echo(Instant::now().into_std()) {
             let _ = self.echoes.try_send(Echo::Ask(number));
         }
-        publish(told, watch.movement());
+        publish(sender, watch.movement());
     }
 
     fn echoed(&mut self, echo: Echo) {
         match (echo, &mut self.watching) {
             (Echo::Ask(number), _) => drop(self.echoes.try_send(Echo::Answer(number))),
-            (Echo::Answer(number), Some((watch, told))) => {
+            (Echo::Answer(number), Some((watch, sender))) => {
                 if self.rest.written.swap(false, Ordering::SeqCst) {
                     watch.used();
                 }
                 watch.answered(Instant::now().into_std(), number);
-                publish(told, watch.movement());
+                publish(sender, watch.movement());
                 self.rest.on.store(watch.rests(), Ordering::SeqCst);
                 // A message that was written meanwhile did not find the link at rest, nor did a caller that saw the
                 // answer and wants another one.
-                if self.rest.written.load(Ordering::SeqCst) || self.rest.asked.load(Ordering::SeqCst) {
+                if self.rest.written.load(Ordering::SeqCst) || self.rest.echo_wanted.load(Ordering::SeqCst) {
                     self.stir();
                 }
             }
@@ -289,7 +289,7 @@ impl<M: Message> LinkReceiver<M> {
                         Err(Some(reason)) => {
                             return Err(self.bad_frame(FrameError::Malformed { link: CarrierMessage::LINK, reason }));
                         }
-                        // What it had written before is there and is read; nothing more comes.
+                        // What it had written before has arrived and is read; nothing more comes.
                         Err(None) => self.stream.read_buf(&mut into).now_or_never().unwrap_or_else(|| {
                             self.stream.get_mut().gone();
                             Ok(0)
@@ -335,8 +335,8 @@ fn buffered(inbound: Box<dyn Inbound>) -> BufReader<Box<dyn Inbound>> {
     BufReader::with_capacity(READ_BUFFER_BYTES, inbound)
 }
 
-fn publish(told: &watch::Sender<Movement>, movement: Movement) {
-    told.send_if_modified(|known| std::mem::replace(known, movement) != movement);
+fn publish(sender: &watch::Sender<Movement>, movement: Movement) {
+    sender.send_if_modified(|known| std::mem::replace(known, movement) != movement);
 }
 
 #[cfg(test)]
@@ -386,9 +386,9 @@ mod tests {
                     assert_eq!(newest.formats().frames, Level::NEWEST.formats().frames);
                 }
                 Err(error) => {
-                    let (said, frames) = (error.to_string(), Level::NEWEST.formats().frames);
-                    assert!(newest.formats().frames < frames, "{said}");
-                    assert!(said.contains(&format!("frame version {frames} from the peer")), "{said}");
+                    let (refusal, frames) = (error.to_string(), Level::NEWEST.formats().frames);
+                    assert!(newest.formats().frames < frames, "{refusal}");
+                    assert!(refusal.contains(&format!("frame version {frames} from the peer")), "{refusal}");
                 }
             }
         }
@@ -448,7 +448,7 @@ mod tests {
         echo_trigger.echo_soon();
         receiver.echoed(Echo::Answer(1));
         assert!(!receiver.watching.as_ref().unwrap().0.rests());
-        assert!(!receiver.rest.asked.load(Ordering::SeqCst), "and not for ever");
+        assert!(!receiver.rest.echo_wanted.load(Ordering::SeqCst), "and not for ever");
     }
 
     #[tokio::test]

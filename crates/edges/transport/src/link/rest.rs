@@ -14,7 +14,7 @@ pub(super) struct Rest {
     /// A message was written since the last answer.
     pub(super) written: AtomicBool,
     /// The other end is to be asked soon, and was not asked since.
-    pub(super) asked: AtomicBool,
+    pub(super) echo_wanted: AtomicBool,
     pub(super) on: AtomicBool,
     pub(super) ended: Notify,
 }
@@ -28,7 +28,7 @@ impl Rest {
 
     /// The other end is to be asked soon.
     fn ask(&self) {
-        self.asked.store(true, Ordering::SeqCst);
+        self.echo_wanted.store(true, Ordering::SeqCst);
         self.end();
     }
 

@@ -185,7 +185,7 @@ impl SharedInputs {
     }
 }
 
-/// A pool of so many bytes for so many requests at a time.
+/// A pool of this many bytes for this many requests at a time.
 fn pool_for(bytes: u64, in_flight_max: usize) -> Result<Arc<Pool>, PoolError> {
     let entries = in_flight_max.saturating_mul(ENTRIES_PER_REQUEST).max(1);
     let entries = entries.checked_next_power_of_two().unwrap_or(usize::MAX);

@@ -28,8 +28,8 @@ impl SharedPair {
     /// Takes up the offer.
     pub(crate) async fn join(offer: &SharingOffer, results_bytes: u64) -> Result<Self, String> {
         let results = Pool::create(results_bytes, RESULTS_MAX).map_err(|error| error.to_string())?;
-        let asked = descriptor_exchange::ask(&offer.name, &offer.secret.0, results.descriptor());
-        let (inputs, _) = tokio::time::timeout(HANDOVER_TIMEOUT, asked)
+        let exchange = descriptor_exchange::ask(&offer.name, &offer.secret.0, results.descriptor());
+        let (inputs, _) = tokio::time::timeout(HANDOVER_TIMEOUT, exchange)
             .await
             .map_err(|_| format!("no shared memory within {} ms", HANDOVER_TIMEOUT.as_millis()))?
             .map_err(|error| format!("no shared memory: {error}"))?;

@@ -33,7 +33,7 @@ pub(crate) trait Subject: Sized {
     /// The process of that frontend dies.
     async fn kill(&mut self, index: usize);
 
-    /// So many inputs came the way that this transport is for, and none any other.
+    /// Asserts that this many inputs came by this transport, and none by another.
     fn came(&self, inputs: u64);
 }
 
@@ -117,7 +117,7 @@ impl Linked {
             frontends.push(frontend);
             stops.push(stop);
         }
-        let (told, views) = watch::channel(Arc::new(view));
+        let (view_sender, views) = watch::channel(Arc::new(view));
         let config = PayloadsConfig {
             transport: kind,
             required: true,
@@ -132,7 +132,7 @@ impl Linked {
             assert_eq!(transport.read(frontend, BOOT, vec![0]).await, [None]);
         }
         let (frontends, stops) = (frontends.try_into().unwrap(), stops.try_into().unwrap());
-        Self { transport, frontends, stops, way, _view: told, _pki: pki }
+        Self { transport, frontends, stops, way, _view: view_sender, _pki: pki }
     }
 }
 

@@ -30,7 +30,7 @@ impl TestFrontend {
         self.inputs.lock().unwrap().remove(&sequence);
     }
 
-    /// The results, once there are so many.
+    /// The results, once there are `count`.
     pub(crate) async fn results(&self, count: usize) -> Vec<ReturnedResult> {
         let mut returned = self.returned.subscribe();
         let enough = returned.wait_for(|returned| returned.len() >= count);

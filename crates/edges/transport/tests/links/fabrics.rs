@@ -136,11 +136,12 @@ async fn whoever_requires_it_takes_no_message_from_one_who_has_none() {
     let connection = async { scene.incoming.next().await.unwrap() };
     let dialling = connect(&scene.dials, &scene.addr);
     let (dialled, connection) = tokio::join!(dialling, connection);
-    let ((sender, mut told), (_back, mut receiver)): (Dialled, Accepted) = (dialled.unwrap(), link_over(connection));
+    let ((sender, mut receiver_there), (_back, mut receiver)): (Dialled, Accepted) =
+        (dialled.unwrap(), link_over(connection));
     sender.send(message(1)).unwrap();
     assert!(matches!(soon(receiver.receive()).await, Err(LinkError::OnlyTcp { .. })));
     drop(_back);
-    assert!(matches!(soon(told.receive()).await, Err(LinkError::OnlyTcp { .. })));
+    assert!(matches!(soon(receiver_there.receive()).await, Err(LinkError::OnlyTcp { .. })));
 }
 
 /// An address without a listener.
@@ -161,12 +162,12 @@ async fn who_cannot_take_memory_up_joins_the_fabric_and_stays_where_it_is_if_tha
     }
     let negotiation = async {
         // The messages before it are skipped.
-        let asked = loop {
-            if let Some(asked) = next_carrier_message(&mut connection).await {
-                break asked;
+        let carrier_message = loop {
+            if let Some(carrier_message) = next_carrier_message(&mut connection).await {
+                break carrier_message;
             }
         };
-        assert_eq!(asked, CarrierMessage::Ask);
+        assert_eq!(carrier_message, CarrierMessage::Ask);
         write(&mut connection, &CarrierMessage::Offer(CarrierOffer { sharing: Some(nowhere()), rdma: true })).await;
         let CarrierMessage::Join(_) = receive_carrier_message(&mut connection).await else { panic!() };
         write(&mut connection, &CarrierMessage::Refuse).await;

@@ -49,7 +49,7 @@ struct PipeEnd {
 #[derive(Debug, Default)]
 struct Pipe {
     held: Mutex<Held>,
-    /// Whether its reader is there.
+    /// Whether its reader has joined.
     joined: watch::Sender<bool>,
 }
 

@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use crate::promises::{SOON, message};
 use crate::subjects::{Accepted, Dialled, connect};
 
-/// What the other process is told by.
+/// The variable with the other process's task.
 const MODE: &str = "SYMPHONY_LINKS_MODE";
 const PKI: &str = "SYMPHONY_LINKS_PKI";
 
@@ -50,7 +50,7 @@ fn say(what: impl std::fmt::Display) {
 }
 
 /// Waits until this process is told to go on.
-async fn told() {
+async fn await_stop() {
     tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()).unwrap()).await.unwrap();
 }
 
@@ -73,14 +73,14 @@ async fn serve(mode: &str, pki: &Path) {
                 assert!(frame.tail.iter().all(|&byte| byte == came as u8));
                 came += 1;
                 if deaf && came == 10 {
-                    told().await;
+                    await_stop().await;
                 }
                 // A process that floods does not read.
                 if !deaf {
                     let _ = back.send_with(ToFrontend::Welcome { token: Token::new(came) }, vec![frame.tail]);
                 }
             }
-            // Nothing of one that took too long to be made.
+            // Prints nothing for a link that took too long to be made.
             if came > 0 {
                 say(came);
             }
@@ -115,16 +115,16 @@ impl Other {
             .unwrap();
         let (says, hears) = (BufReader::new(child.stdout.take().unwrap()), child.stdin.take().unwrap());
         let mut other = Self { child, says, hears, addr: String::new(), pki };
-        other.addr = other.said();
+        other.addr = other.next_answer();
         other
     }
 
-    fn said(&mut self) -> String {
+    fn next_answer(&mut self) -> String {
         loop {
             let mut line = String::new();
             assert!(self.says.read_line(&mut line).unwrap() > 0, "the other process has ended");
-            if let Some((_, said)) = line.split_once('@') {
-                return said.trim().to_owned();
+            if let Some((_, answer)) = line.split_once('@') {
+                return answer.trim().to_owned();
             }
         }
     }
@@ -266,13 +266,13 @@ async fn a_flood_waits_for_who_does_not_read_and_nothing_of_it_is_lost() {
     assert_eq!(full, SendError::Full);
     println!("{sent} frames fill the link of who does not read");
     assert!(sent < 2 * LINK_FRAMES_MAX as u64, "{sent} frames are somewhere");
-    // For so long the other end is asked whether it is there, and is not taken for gone.
+    // For this time the other end gets echo requests, and is not taken for gone.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(!sender.is_closed());
     other.goes_on();
     sender.close();
     soon(sender.written()).await;
-    assert_eq!(other.said(), sent.to_string());
+    assert_eq!(other.next_answer(), sent.to_string());
     drop(receiver);
 }
 

@@ -116,8 +116,8 @@ async fn whoever_is_dialled_and_requires_it_takes_no_message_without() {
             sender.send(message(1)).unwrap();
             receiver.receive().await.unwrap_err()
         };
-        let (told, (came, refused)) = soon(async { tokio::join!(first, accept(&mut scene)) }).await;
-        assert!(matches!(told, LinkError::OnlyTcp { .. }), "{told}");
+        let (error, (came, refused)) = soon(async { tokio::join!(first, accept(&mut scene)) }).await;
+        assert!(matches!(error, LinkError::OnlyTcp { .. }), "{error}");
         assert!(matches!(refused, LinkError::OnlyTcp { .. }), "{refused}");
         assert_eq!((came, scene.accepts.refusals()), (0, 1));
         if shares {

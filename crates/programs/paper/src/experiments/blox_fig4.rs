@@ -10,7 +10,7 @@ use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Series, Style};
 use crate::report::{Comparison, Plot, Report, Table};
 
-/// Rates of jobs reach so many GPUs' worth: the paper gives none.
+/// The largest rates of jobs, in GPUs' worth: the paper gives none.
 const GPUS_MAX: [f64; 3] = [0.25, 0.5, 1.0];
 /// The one whose GPUs are drawn.
 const DRAWN: f64 = 0.5;

@@ -18,7 +18,7 @@ const MODELS: usize = 25;
 const EPOCHS: usize = 30;
 /// How often a model has a job in an epoch.
 const PRESENT: f64 = 0.7;
-/// Rates are drawn anew in each epoch between these shares of what a GPU does alone.
+/// Rates are drawn again in each epoch between these shares of what a GPU does alone.
 const RATE_GPUS: (f64, f64) = (0.05, 1.5);
 
 type Kind = (&'static str, &'static str, &'static (dyn Placement + Sync));

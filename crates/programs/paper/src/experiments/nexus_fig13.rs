@@ -30,7 +30,7 @@ const PERIOD_S: f64 = 97.0;
 /// The seconds that an epoch looks back, and what it plans for over what it saw: Poisson counts of a second vary.
 const OBSERVED_S: usize = 10;
 const HEADROOM: f64 = 1.15;
-/// A model that is placed anew serves nothing for so long.
+/// How long a model that is placed again serves nothing.
 const LOAD_S: usize = 1;
 /// Points of the plots, in seconds.
 const STEP_S: usize = 5;

@@ -38,9 +38,9 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let eager = scaling(eager)?;
     let every = lab.pick(25, 8);
     let moments: Vec<usize> = (every / 2..needs[0].len()).step_by(every).collect();
-    let asked: Vec<(usize, usize)> =
+    let cases: Vec<(usize, usize)> =
         (0..seeds.len()).flat_map(|draw| moments.iter().map(move |&step| (draw, step))).collect();
-    let ideals = lab.map(&asked, |&(draw, step)| ideal_gpus(&loads[draw], step, needs[draw][step]));
+    let ideals = lab.map(&cases, |&(draw, step)| ideal_gpus(&loads[draw], step, needs[draw][step]));
     let ideals = ideals.into_iter().collect::<Result<Vec<u32>>>()?;
     let all = loads.iter().zip(&needs).zip(&runs).zip(ideals.chunks(moments.len()));
     let all = all

@@ -71,7 +71,7 @@ struct Row {
     size: (usize, usize),
     seed: u64,
     solver: Solver,
-    /// None if it found no partition.
+    /// None if no partition was found.
     balance: Option<Balance>,
     seconds: f64,
     /// The proven lower bound; only HiGHS has one.
@@ -236,7 +236,7 @@ fn disrupted(seed: u64) -> Result<Disrupted> {
     let first = drawn(LARGE.0, LARGE.1, seed);
     let plan = ours(&first, None)?;
     let mut next = drifted(&first, DRIFT, seed + 1000);
-    // Every epoch is to choose anew here, whatever it may gain.
+    // Every epoch is to choose again here, whatever it may gain.
     next.steadiness = Steadiness { keep_within: 0.0, ..Steadiness::default() };
     // Rates have moved, not the limits: those of the first epoch hold.
     let fresh = ours(&next, None)?;

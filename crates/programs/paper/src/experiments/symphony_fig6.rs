@@ -24,7 +24,7 @@ const SYSTEMS: [System; 7] = [
     system::NEXUS_8,
     system::SHEPHERD,
 ];
-/// Those of the paper that Symphony is measured against.
+/// The systems of the paper that Symphony is measured against.
 const BASELINES: [System; 3] = [system::CLOCKWORK, system::NEXUS_1, system::NEXUS_8];
 
 /// One of the six groups of bars.

@@ -44,7 +44,7 @@ pub(super) fn sessions(jobs: &[Job]) -> Vec<Session<'_>> {
     jobs.iter().map(|job| job.session(1.0)).collect()
 }
 
-/// Jobs of models that are drawn from the zoo with the SLOs of its table; rates up to so many GPUs' each.
+/// Jobs of models that are drawn from the zoo with the SLOs of its table; rates up to this many GPUs' each.
 pub(super) fn drawn(count: usize, gpus_max: f64, seed: u64) -> anyhow::Result<Vec<Job>> {
     let zoo = data::zoo_1080ti();
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

@@ -12,7 +12,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// The colour of the part at `index` of so many: all hues once, neighbours light and dark in turn.
+    /// The colour of the part at `index` of this many: all hues once, neighbours light and dark in turn.
     pub(crate) fn colour(index: usize, of: usize) -> String {
         let hue = 360.0 * index as f64 / of.max(1) as f64;
         let light = if index.is_multiple_of(2) { 46 } else { 66 };

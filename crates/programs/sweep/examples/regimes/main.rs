@@ -7,7 +7,7 @@
 //!
 //! With `--out FILE` those lines are kept, and searches whose lines the file has are not made again: a run may be ended
 //! at any time and goes on when it is started again, and several runs with parts of the regimes (`--only`, `--noise`)
-//! may follow each other. A file is of one build: policies that decide otherwise need another.
+//! may follow each other. A file is of one build: policies that decide differently need another.
 
 mod grid_cases;
 mod named;
@@ -35,10 +35,10 @@ struct Options {
     /// The regimes of docs/adr/0008.
     #[arg(long)]
     named: bool,
-    /// So many cases of the grid of the Symphony paper, Table 3.
+    /// This many cases of the grid of the Symphony paper, Table 3.
     #[arg(long, default_value_t = 0)]
     grid: usize,
-    /// So many drawn at random.
+    /// This many drawn at random.
     #[arg(long, default_value_t = 0)]
     random: usize,
     /// Seed of the draws.

@@ -14,16 +14,16 @@ use symphony_types::OperationId;
 use crate::contexts::{self, Context, Contexts, Named};
 use crate::exit::bad_input;
 
-/// The operator that `symphony up` makes a certificate for, and that tools are if nothing else is said.
+/// The operator that `symphony up` makes a certificate for, and the default identity of tools.
 pub(crate) const OPERATOR: (Role, &str) = (Role::Operator, "admin");
 
-/// The frontend that `symphony up` makes a certificate for, and that a load generator is if nothing else is said.
+/// The frontend that `symphony up` makes a certificate for, and the default identity of a load generator.
 pub(crate) const LOAD_FRONTEND: (Role, &str) = (Role::Frontend, "load");
 
-/// Where `symphony up` keeps certificates if nothing else is said.
+/// Where `symphony up` keeps certificates by default.
 pub(crate) const PKI_OF_UP: &str = "symphony-up/pki";
 
-/// Where the replicas of `symphony up` are if nothing else is said.
+/// Where the replicas of `symphony up` are by default.
 pub(crate) const CLUSTER_OF_UP: &str = "127.0.0.1:7001,127.0.0.1:7011,127.0.0.1:7021";
 
 /// Where the cluster is, and who asks: what counts of [`ClusterOptions`].
@@ -64,7 +64,7 @@ struct ClusterOptions {
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     dir: PathBuf,
-    /// Who an operator is, by the context.
+    /// The operator, as the context names it.
     operator: Option<String>,
     /// The context, and the cluster of which it says the certificates are.
     of: Option<(String, String)>,
@@ -424,8 +424,8 @@ mod tests {
         assert_eq!(name(&["--context="]), None);
         assert_eq!(name(&["--cluster", "h:1"]), None, "certificates and keys stay with their own cluster");
         assert_eq!(name(&["--cluster", "h:1", "--context", "other"]).as_deref(), Some("other"));
-        let said = args(&["--context", "bleu"]).choose(&contexts(), Path::new("")).unwrap_err().to_string();
-        assert!(said.contains("similar names: blue"), "{said}");
+        let message = args(&["--context", "bleu"]).choose(&contexts(), Path::new("")).unwrap_err().to_string();
+        assert!(message.contains("similar names: blue"), "{message}");
 
         let shown = |words: &[&str]| args(words).shown(|| Ok(chosen(words))).unwrap();
         let of_blue = Shown {
@@ -444,7 +444,7 @@ mod tests {
     }
 
     /// The arguments if these options are on the command line, and all others of `options` in the environment.
-    fn said(options: &ClusterOptions, on_line: &[&str]) -> ClusterArgs {
+    fn given(options: &ClusterOptions, on_line: &[&str]) -> ClusterArgs {
         ClusterArgs::of(options.clone(), |option| on_line.contains(&option))
     }
 
@@ -461,15 +461,15 @@ mod tests {
     #[test]
     fn a_context_on_the_command_line_is_stronger_than_variables_and_an_option_is_stronger_than_it() {
         let all = options(Some("blue"));
-        let ClusterArgs { options: counts, .. } = said(&all, &["context"]);
+        let ClusterArgs { options: counts, .. } = given(&all, &["context"]);
         assert_eq!((counts.context.as_deref(), counts.cluster.len(), counts.pki), (Some("blue"), 0, None));
         assert_eq!((counts.identity, counts.insecure_dev), (None, false), "of another cluster");
-        let ClusterArgs { options: counts, .. } = said(&all, &["context", "cluster", "identity"]);
+        let ClusterArgs { options: counts, .. } = given(&all, &["context", "cluster", "identity"]);
         assert_eq!((counts.cluster.len(), counts.pki), (1, None));
         assert_eq!(counts.identity.as_deref(), Some("operator-bob"));
-        let ClusterArgs { options: counts, .. } = said(&options(Some("")), &["context"]);
+        let ClusterArgs { options: counts, .. } = given(&options(Some("")), &["context"]);
         assert_eq!((counts.cluster.len(), counts.insecure_dev), (1, true), "no context is meant: variables count");
-        let ClusterArgs { options: counts, .. } = said(&all, &[]);
+        let ClusterArgs { options: counts, .. } = given(&all, &[]);
         assert_eq!((counts.context.as_deref(), counts.cluster.len()), (Some("blue"), 1), "variables, one by one");
     }
 
@@ -477,13 +477,13 @@ mod tests {
     fn an_address_on_the_command_line_has_nothing_of_a_context_that_a_variable_names() {
         let name = |args: &ClusterArgs| args.choose(&contexts(), Path::new("")).unwrap().map(|named| named.name);
         let of_variable = ClusterOptions { context: Some("blue".into()), ..ClusterOptions::default() };
-        assert_eq!(name(&said(&of_variable, &[])).as_deref(), Some("blue"));
-        assert_eq!(name(&said(&options(Some("blue")), &["cluster"])), None);
-        assert_eq!(name(&said(&options(Some("blue")), &["cluster", "context"])).as_deref(), Some("blue"));
+        assert_eq!(name(&given(&of_variable, &[])).as_deref(), Some("blue"));
+        assert_eq!(name(&given(&options(Some("blue")), &["cluster"])), None);
+        assert_eq!(name(&given(&options(Some("blue")), &["cluster", "context"])).as_deref(), Some("blue"));
         // --federation=HOST and --frontend are such addresses, too.
-        assert_eq!(name(&said(&of_variable, &[]).at_another_place()), None);
-        assert_eq!(name(&said(&ClusterOptions::default(), &[]).at_another_place()), None, "nor of the current one");
-        assert_eq!(name(&said(&of_variable, &["context"]).at_another_place()).as_deref(), Some("blue"));
+        assert_eq!(name(&given(&of_variable, &[]).at_another_place()), None);
+        assert_eq!(name(&given(&ClusterOptions::default(), &[]).at_another_place()), None, "nor of the current one");
+        assert_eq!(name(&given(&of_variable, &["context"]).at_another_place()).as_deref(), Some("blue"));
     }
 
     #[test]
@@ -513,8 +513,8 @@ mod tests {
     fn a_context_without_a_frontend_does_not_send_its_key_to_this_machine() {
         let of = |context| frontend_in(context, "frontend-grpc", "127.0.0.1:8001", |context| context.frontend_grpc);
         assert_eq!(of(None).unwrap(), "127.0.0.1:8001");
-        let said = of(chosen(&[])).unwrap_err().to_string();
-        assert!(said.contains("context `blue` has no frontend-grpc"), "{said}");
+        let message = of(chosen(&[])).unwrap_err().to_string();
+        assert!(message.contains("context `blue` has no frontend-grpc"), "{message}");
         let context = Context { frontend_grpc: Some("f:8001".into()), ..Context::default() };
         assert_eq!(of(Some(Named { name: "blue".into(), context })).unwrap(), "f:8001");
     }
@@ -525,8 +525,8 @@ mod tests {
             |words: &[&str]| addresses_in(chosen(words), "schedulers", CLUSTER_OF_UP, |context| context.schedulers);
         assert_eq!(of(&[]).unwrap(), ["blue:7001"]);
         assert_eq!(of(&["--context="]).unwrap().join(","), CLUSTER_OF_UP);
-        let said = of(&["--context", "plain"]).unwrap_err().to_string();
-        assert!(said.contains("context `plain` has no schedulers"), "{said}");
+        let message = of(&["--context", "plain"]).unwrap_err().to_string();
+        assert!(message.contains("context `plain` has no schedulers"), "{message}");
         assert_eq!(args(&["--cluster", "h:1,h:2"]).addresses().unwrap(), ["h:1", "h:2"]);
     }
 }

@@ -32,7 +32,7 @@ fn is_full(places: &Places) -> bool {
 }
 
 impl Answers {
-    /// The answer that is there if it is fresh, or else what `gather` finds. Who asks meanwhile waits for the same.
+    /// The kept answer if it is fresh, or else what `gather` finds. Others that ask meanwhile wait for the same.
     ///
     /// # Errors
     /// As `gather`, and if too many questions wait.
@@ -96,8 +96,8 @@ mod tests {
         let place = answers.place(ConsoleQuestion::Gpus).unwrap();
         let long_ago = Instant::now().checked_sub(2 * FRESH).unwrap();
         place.lock().await.as_mut().unwrap().0 = long_ago;
-        let told = answers.get(ConsoleQuestion::Gpus, async { Ok(Value::from(7)) }).await;
-        assert_eq!(told.as_deref(), Ok(b"7".as_slice()));
+        let answer = answers.get(ConsoleQuestion::Gpus, async { Ok(Value::from(7)) }).await;
+        assert_eq!(answer.as_deref(), Ok(b"7".as_slice()));
     }
 
     #[tokio::test]

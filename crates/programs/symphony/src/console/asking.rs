@@ -12,18 +12,18 @@ const ASKED_AT_A_TIME_MAX: usize = 64;
 /// by then.
 pub(super) async fn ask_by<Q, T, F: Future<Output = T>>(
     by: Instant,
-    asked: Vec<(String, Q)>,
+    named: Vec<(String, Q)>,
     ask: impl Fn(Q) -> F,
 ) -> Vec<(String, Option<T>)> {
-    let (names, questions): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    let (names, questions): (Vec<_>, Vec<_>) = named.into_iter().unzip();
     let one = move |(at, question): (usize, Q)| {
         let answer = ask(question);
         async move { (at, answer.await) }
     };
     let answers =
         futures::stream::iter(questions.into_iter().enumerate()).map(one).buffer_unordered(ASKED_AT_A_TIME_MAX);
-    let mut told: BTreeMap<usize, T> = answers.take_until(tokio::time::sleep_until(by)).collect().await;
-    names.into_iter().enumerate().map(|(at, name)| (name, told.remove(&at))).collect()
+    let mut in_time: BTreeMap<usize, T> = answers.take_until(tokio::time::sleep_until(by)).collect().await;
+    names.into_iter().enumerate().map(|(at, name)| (name, in_time.remove(&at))).collect()
 }
 
 #[cfg(test)]
@@ -40,11 +40,11 @@ mod tests {
                 _ => std::future::pending().await,
             }
         };
-        let asked = (0..3 * ASKED_AT_A_TIME_MAX).map(|name| (name.to_string(), name)).collect();
-        let told = ask_by(Instant::now() + Duration::from_secs(1), asked, answers).await;
-        assert_eq!(told.len(), 3 * ASKED_AT_A_TIME_MAX);
-        for (name, told) in told {
-            assert_eq!(told, (name == "7").then_some(7), "{name}");
+        let named = (0..3 * ASKED_AT_A_TIME_MAX).map(|name| (name.to_string(), name)).collect();
+        let in_time = ask_by(Instant::now() + Duration::from_secs(1), named, answers).await;
+        assert_eq!(in_time.len(), 3 * ASKED_AT_A_TIME_MAX);
+        for (name, in_time) in in_time {
+            assert_eq!(in_time, (name == "7").then_some(7), "{name}");
         }
     }
 }

@@ -228,32 +228,32 @@ impl Inner {
         by: tokio::time::Instant,
     ) -> BTreeMap<String, T> {
         let there = annotated.view.frontends.values().filter(|frontend| !frontend.has_left());
-        let mut asked: Vec<_> = there.map(|frontend| (frontend.name.clone(), frontend.clone())).collect();
+        let mut targets: Vec<_> = there.map(|frontend| (frontend.name.clone(), frontend.clone())).collect();
         {
-            // Many that hang must not keep those from answering that do not.
+            // Many frontends that hang must not keep the others from answering.
             let silent = self.silent.lock().unwrap_or_else(PoisonError::into_inner);
-            asked.sort_by_key(|(name, _)| silent.contains(name));
+            targets.sort_by_key(|(name, _)| silent.contains(name));
         }
         let ask = |frontend: FrontendView| async move {
-            let told = match &self.own {
+            let answer = match &self.own {
                 Some(own) if self.me.name == frontend.name => {
                     let (own, model) = (Arc::clone(own), model.map(str::to_owned));
                     // Beside the threads that serve.
-                    let told = tokio::task::spawn_blocking(move || {
+                    let answer = tokio::task::spawn_blocking(move || {
                         serde_json::from_value::<T>((own.history)(model.as_deref()))
                     });
-                    told.await.map_err(anyhow::Error::new).and_then(|told| told.map_err(anyhow::Error::new))
+                    answer.await.map_err(anyhow::Error::new).and_then(|answer| answer.map_err(anyhow::Error::new))
                 }
                 _ => frontend_page::history(&self.http, &frontend, model).await,
             };
-            told.map_err(|error| format!("{} at {}: {error:#}", frontend.name, frontend.console_addr))
+            answer.map_err(|error| format!("{} at {}: {error:#}", frontend.name, frontend.console_addr))
         };
-        let all = asked.len();
+        let all = targets.len();
         let (mut known, mut silent) = (BTreeMap::new(), BTreeMap::new());
-        for (name, told) in ask_by(by, asked, ask).await {
-            match told {
-                Some(Ok(told)) => {
-                    known.insert(name, told);
+        for (name, answer) in ask_by(by, targets, ask).await {
+            match answer {
+                Some(Ok(answer)) => {
+                    known.insert(name, answer);
                 }
                 Some(Err(why)) => {
                     silent.insert(name, why);
@@ -286,8 +286,8 @@ impl Inner {
             return Err(PageRefusal::not_found(format!("there is no model `{name}`")));
         }
         let mut series = Series::default();
-        for told in self.histories::<Series>(&mut annotated, Some(name), by).await.into_values() {
-            series.add(told);
+        for history in self.histories::<Series>(&mut annotated, Some(name), by).await.into_values() {
+            series.add(history);
         }
         Ok(model::json(&annotated.view, name, &series, &annotated.notes, unix_ms()))
     }
@@ -312,10 +312,10 @@ impl Inner {
     async fn timeline(&self, by: tokio::time::Instant) -> Value {
         let mut annotated = self.annotated_view().await;
         let load = self.load(&annotated);
-        let asked = timeline::asked(&annotated.view);
-        let count = timeline::batches_of_each(asked.values().map(Vec::len).sum());
+        let by_leader = timeline::models_by_leader(&annotated.view);
+        let count = timeline::batches_of_each(by_leader.values().map(Vec::len).sum());
         let mut calls = Vec::new();
-        for (addr, models) in asked {
+        for (addr, models) in by_leader {
             // One connection for all of its models.
             match ControlClient::new(&self.net, std::slice::from_ref(&addr)) {
                 Ok(client) => calls.extend(models.into_iter().map(|model| (addr.clone(), (client.clone(), model)))),
@@ -329,8 +329,8 @@ impl Inner {
             client.call(BATCHES_WITHIN, ask).await
         };
         let (mut explanations, mut silent) = (Vec::new(), BTreeMap::new());
-        for (addr, told) in ask_by(by, calls, call).await {
-            match told {
+        for (addr, received) in ask_by(by, calls, call).await {
+            match received {
                 Some(Ok(reply)) => explanations.extend(reply.explanations.into_iter().map(|explained| explained.json)),
                 Some(Err(error)) => {
                     silent.insert(addr, error.to_string());
@@ -353,10 +353,11 @@ impl Inner {
         }
         let turn = self.explaining.acquire().await;
         let _turn = turn.map_err(|error| PageRefusal::unavailable(error.to_string()))?;
-        let asked = pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
-        let asked = Question::Request(asked);
-        let (told, mut silent) = explanations::ask_all(&self.net, &annotated.view, asked, BATCHES_WITHIN).await;
-        if told.is_empty() {
+        let question =
+            pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
+        let question = Question::Request(question);
+        let (found, mut silent) = explanations::ask_all(&self.net, &annotated.view, question, BATCHES_WITHIN).await;
+        if found.is_empty() {
             match explanations::of_pipeline(&annotated.view, id, |frontend| self.explain_pipeline(frontend, id)).await {
                 Ok(Some(explanation)) => {
                     let texts = [explanation.to_string()];
@@ -369,7 +370,7 @@ impl Inner {
         }
         let silent = silent.into_iter().map(|(addr, error)| format!("{addr} did not answer: {error}"));
         let notes: Vec<_> = annotated.notes.into_iter().chain(silent).collect();
-        let texts: Vec<_> = told.into_iter().map(|explanation| explanation.text).collect();
+        let texts: Vec<_> = found.into_iter().map(|explanation| explanation.text).collect();
         Ok(json!({ "request": id.to_string(), "explanations": texts, "notes": notes }))
     }
 }
@@ -385,8 +386,9 @@ impl Inner {
             Some(own) if self.me.name == frontend.name => {
                 let own = Arc::clone(own);
                 // Beside the threads that serve.
-                let told = tokio::task::spawn_blocking(move || serde_json::from_value::<Explained>((own.explain)(id)));
-                told.await??.of(&frontend)
+                let explained =
+                    tokio::task::spawn_blocking(move || serde_json::from_value::<Explained>((own.explain)(id)));
+                explained.await??.of(&frontend)
             }
             _ => frontend_page::explanation(&self.http, &frontend, id).await,
         }

@@ -31,7 +31,7 @@ fn fields(script: &str, object: &str) -> BTreeSet<String> {
 }
 
 /// The names of all fields of these objects, or of those in these lists.
-fn said(of: &[&Value]) -> BTreeSet<String> {
+fn fields_of(of: &[&Value]) -> BTreeSet<String> {
     let objects = of.iter().flat_map(|value| match value {
         Value::Array(values) => values.iter().collect(),
         value => vec![*value],
@@ -61,23 +61,23 @@ fn every_field_that_the_console_reads_is_answered() {
     let gpus = timeline::json(&load, &[explained.to_string()], &[], NOW_MS);
 
     let objects = BTreeMap::from([
-        ("cluster", said(&[&cluster])),
-        ("model", said(&[&cluster["models"]])),
-        ("now", said(&[&cluster["models"][0]["now"]])),
-        ("model.now", said(&[&cluster["models"][0]["now"]])),
-        ("process", said(&[&cluster["processes"]])),
-        ("subcluster", said(&[&cluster["subclusters"]])),
-        ("event", said(&[&cluster["events"]])),
-        ("gpu", said(&[&cluster["gpus"], &gpus["gpus"]])),
-        ("detail", said(&[&model, &gpus])),
-        ("slot", said(&[&model["slots"]])),
-        ("example", said(&[&model["slowest"]])),
-        ("batch", said(&[&gpus["batches"]])),
+        ("cluster", fields_of(&[&cluster])),
+        ("model", fields_of(&[&cluster["models"]])),
+        ("now", fields_of(&[&cluster["models"][0]["now"]])),
+        ("model.now", fields_of(&[&cluster["models"][0]["now"]])),
+        ("process", fields_of(&[&cluster["processes"]])),
+        ("subcluster", fields_of(&[&cluster["subclusters"]])),
+        ("event", fields_of(&[&cluster["events"]])),
+        ("gpu", fields_of(&[&cluster["gpus"], &gpus["gpus"]])),
+        ("detail", fields_of(&[&model, &gpus])),
+        ("slot", fields_of(&[&model["slots"]])),
+        ("example", fields_of(&[&model["slowest"]])),
+        ("batch", fields_of(&[&gpus["batches"]])),
     ]);
-    for (object, said) in objects {
+    for (object, answered) in objects {
         let read: BTreeSet<_> = SCRIPTS.iter().flat_map(|script| fields(script, object)).collect();
         assert!(!read.is_empty(), "the console has another name for {object}: this test would look at nothing");
-        let missing: Vec<_> = read.difference(&said).collect();
-        assert!(missing.is_empty(), "the console reads {object}.{missing:?}, and is told {said:?}");
+        let missing: Vec<_> = read.difference(&answered).collect();
+        assert!(missing.is_empty(), "the console reads {object}.{missing:?}, and is told {answered:?}");
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn me() -> ProcessInfo {
     ProcessInfo { role: "frontend", name: "front".into(), note: None }
 }
 
-/// So many requests of model `m`, twenty seconds ago; every tenth was dropped.
+/// A history with this many requests of model `m`, twenty seconds ago; every tenth was dropped.
 pub(super) fn history(requests: u64) -> History {
     let mut history = History::new(NOW_MS - 60_000);
     for sequence in 0..requests {

@@ -12,7 +12,7 @@ const BATCHES_MAX: usize = 1536;
 const MODELS_MAX: usize = 96;
 
 /// The models that leaders are asked about, by the control address of the leader: those that did most come first.
-pub(super) fn asked(view: &View) -> BTreeMap<String, Vec<ModelId>> {
+pub(super) fn models_by_leader(view: &View) -> BTreeMap<String, Vec<ModelId>> {
     let executed = |(id, of): &(ModelId, &str)| {
         let subcluster = view.models.get(id).and_then(|model| view.subclusters.get(&model.subcluster));
         let load = subcluster.and_then(|subcluster| subcluster.load.as_ref()).and_then(|load| load.models.get(id));
@@ -25,14 +25,14 @@ pub(super) fn asked(view: &View) -> BTreeMap<String, Vec<ModelId>> {
     };
     let mut models: Vec<_> = view.models.keys().filter_map(|id| Some((*id, leader(id)?))).collect();
     models.sort_by_cached_key(executed);
-    let mut asked = BTreeMap::<String, Vec<ModelId>>::new();
+    let mut by_leader = BTreeMap::<String, Vec<ModelId>>::new();
     for (id, addr) in models.into_iter().take(MODELS_MAX) {
-        asked.entry(addr.to_owned()).or_default().push(id);
+        by_leader.entry(addr.to_owned()).or_default().push(id);
     }
-    asked
+    by_leader
 }
 
-/// The batches to ask for of each of so many models.
+/// The batches to ask for of each of this many models.
 pub(super) fn batches_of_each(models: usize) -> u32 {
     (BATCHES_MAX / models.max(1)).min(512) as u32
 }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn batches_stand_at_their_gpus_and_times() {
         let actual = json!({ "start_late_ms": 0.5, "execution_ms": 12.0, "end_ms": 14.5 });
-        let told = [
+        let answers = [
             explained("g4 of b-1", "in_time", 100.0, actual.clone()),
             explained("g5", "running", 1.0, Value::Null),
             explained("g4 of b-1", "late", 200.0, actual.clone()),
@@ -90,7 +90,7 @@ mod tests {
             explained("a former one", "in_time", 50.0, actual),
             "{".to_owned(),
         ];
-        let shown = json(&json!({ "gpus": [{ "id": 4 }] }), &told, &[], scene::NOW_MS);
+        let shown = json(&json!({ "gpus": [{ "id": 4 }] }), &answers, &[], scene::NOW_MS);
         let batches = shown["batches"].as_array().unwrap();
         let times: Vec<_> =
             batches.iter().map(|b| (b["gpu"].as_u64().unwrap(), b["began_ago_ms"].as_f64().unwrap())).collect();
@@ -104,7 +104,7 @@ mod tests {
     fn leaders_that_are_up_are_asked_about_their_models() {
         let view = scene::view();
         // The sub-cluster of the other model has no leader.
-        assert_eq!(asked(&view), [("n:1".to_owned(), vec![ModelId::new(1)])].into());
+        assert_eq!(models_by_leader(&view), [("n:1".to_owned(), vec![ModelId::new(1)])].into());
         assert_eq!((batches_of_each(0), batches_of_each(4), batches_of_each(96)), (512, 384, 16));
     }
 }

@@ -16,7 +16,7 @@ use symphony_types::RequestId;
 pub(crate) type Silent = Vec<(String, String)>;
 
 /// Asks every replica, since each records what it decided as a leader. Returns the answers and the replicas that were
-/// silent for so long.
+/// silent for this long.
 pub(crate) async fn ask_all(
     net: &Net,
     view: &View,
@@ -78,8 +78,8 @@ mod tests {
     #[tokio::test]
     async fn a_frontend_that_is_gone_is_named_and_not_said_to_have_forgotten() {
         let id = RequestId::default();
-        let asked = of_pipeline(&View::default(), id, |_| async { Ok(None) }).await;
-        let said = unknown(&format!("request {id}"), &vec![asked.unwrap_err()]);
-        assert!(said.contains(&format!("; frontend {} did not answer: it has ended", id.frontend)), "{said}");
+        let result = of_pipeline(&View::default(), id, |_| async { Ok(None) }).await;
+        let message = unknown(&format!("request {id}"), &vec![result.unwrap_err()]);
+        assert!(message.contains(&format!("; frontend {} did not answer: it has ended", id.frontend)), "{message}");
     }
 }

@@ -77,9 +77,9 @@ pub(crate) async fn history<T: DeserializeOwned + Counted>(
 ) -> anyhow::Result<T> {
     check_reachable(frontend)?;
     let arguments: Vec<_> = model.map(|model| ("model", model)).into_iter().collect();
-    let told: T = get(client, frontend, "/api/history", &arguments, "console").await?;
-    ensure!(told.boot() == frontend.boot.get(), "another process answers there, or it has just begun anew");
-    Ok(told)
+    let answer: T = get(client, frontend, "/api/history", &arguments, "console").await?;
+    ensure!(answer.boot() == frontend.boot.get(), "another process answers there, or it has just begun anew");
+    Ok(answer)
 }
 
 /// What became of a request for a pipeline; none if the frontend does not remember it.
@@ -93,8 +93,8 @@ pub(crate) async fn explanation(
 ) -> anyhow::Result<Option<PipelineExplanation>> {
     check_reachable(frontend)?;
     let request = request.to_string();
-    let told: Explained = get(client, frontend, "/api/explain", &[("request", request.as_str())], "console").await?;
-    told.of(frontend)
+    let answer: Explained = get(client, frontend, "/api/explain", &[("request", request.as_str())], "console").await?;
+    answer.of(frontend)
 }
 
 /// What `/api/explain` answers.
@@ -163,8 +163,8 @@ mod tests {
         let answering = tokio::spawn(async move {
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().await.unwrap();
-                let mut asked = [0; 4];
-                stream.read_exact(&mut asked).await.unwrap();
+                let mut received = [0; 4];
+                stream.read_exact(&mut received).await.unwrap();
                 let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\nconnection: close\r\n\r\n{\"boot\":7}";
                 stream.write_all(answer).await.unwrap();
                 // It stays open until the other side has read.
@@ -176,8 +176,8 @@ mod tests {
             let (data_addr, console_addr, boot) = (data_addr.to_owned(), console_addr.clone(), BootId::new(boot));
             FrontendView { data_addr, console_addr, boot, ..FrontendView::default() }
         };
-        let told = history::<Overview>(&client, &frontend("127.0.0.1:1", 7), None).await;
-        assert_eq!(told.unwrap().boot, 7);
+        let overview = history::<Overview>(&client, &frontend("127.0.0.1:1", 7), None).await;
+        assert_eq!(overview.unwrap().boot, 7);
         let other = history::<Overview>(&client, &frontend("127.0.0.1:1", 8), None).await.unwrap_err();
         assert!(other.to_string().contains("another process"), "{other}");
         answering.await.unwrap();
@@ -190,11 +190,11 @@ mod tests {
     #[test]
     fn an_explanation_is_that_of_the_frontend_that_was_asked() {
         let frontend = FrontendView { boot: BootId::new(7), ..FrontendView::default() };
-        let said = |text: &str| serde_json::from_str::<Explained>(text).unwrap().of(&frontend);
-        assert_eq!(said(r#"{"boot":7,"explanation":null}"#).unwrap(), None);
-        let told = said(r#"{"boot":7,"explanation":{"pipeline":"canvas@1","later":1}}"#).unwrap().unwrap();
-        assert_eq!(told.pipeline, "canvas@1");
-        let other = said(r#"{"boot":8,"explanation":null}"#).unwrap_err();
+        let parse = |text: &str| serde_json::from_str::<Explained>(text).unwrap().of(&frontend);
+        assert_eq!(parse(r#"{"boot":7,"explanation":null}"#).unwrap(), None);
+        let explanation = parse(r#"{"boot":7,"explanation":{"pipeline":"canvas@1","later":1}}"#).unwrap().unwrap();
+        assert_eq!(explanation.pipeline, "canvas@1");
+        let other = parse(r#"{"boot":8,"explanation":null}"#).unwrap_err();
         assert!(other.to_string().contains("another process"), "{other}");
     }
 }

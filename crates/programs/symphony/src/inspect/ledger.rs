@@ -20,11 +20,11 @@ pub(crate) fn json(counts: &LedgerCounts, in_flight: u64) -> Value {
 pub(crate) async fn show(view: &View, client: &PageClient) -> anyhow::Result<Shown> {
     let (mut rows, mut frontends) = (Vec::new(), Vec::new());
     let (mut sum, mut open, mut unreachable) = (LedgerCounts::default(), 0, 0);
-    let asked = view.frontends.iter().map(|(id, frontend)| {
+    let calls = view.frontends.iter().map(|(id, frontend)| {
         let client = client.clone();
         async move { (*id, frontend, read(&client, frontend).await) }
     });
-    for (id, frontend, ledger) in futures::future::join_all(asked).await {
+    for (id, frontend, ledger) in futures::future::join_all(calls).await {
         match ledger {
             Ok((counts, in_flight)) => {
                 rows.push(row(&frontend.name, &counts, in_flight));

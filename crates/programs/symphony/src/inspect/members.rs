@@ -11,7 +11,7 @@ use super::{Shown, subcluster_name};
 /// After this many seconds without a sign a frontend is not shown as up: longer than a change of the watched replica
 /// takes.
 pub(crate) const SILENT_S: u64 = 5;
-/// After this many seconds without a heartbeat a replica is said to be silent: far longer than heartbeats are apart.
+/// After this many seconds without a heartbeat a replica is shown as silent: far longer than heartbeats are apart.
 pub(crate) const REPLICA_SILENT_S: u64 = 2;
 
 /// Whether a frontend is up, if known, and the same in words.
@@ -33,14 +33,14 @@ pub(crate) fn silent_s(member: &GroupMemberView) -> Option<u64> {
 /// A replica's part in the control group, how far it has applied the log, and what keeps it from following, in words.
 pub(crate) fn log_progress(member: &GroupMemberView) -> String {
     let GroupMemberView { role, applied_index, lag, .. } = member;
-    let told = format!("{}, applied {applied_index}, ", role.label());
+    let prefix = format!("{}, applied {applied_index}, ", role.label());
     let entries = if *lag == 1 { "entry" } else { "entries" };
     match (silent_s(member), member.stuck) {
-        (Some(silent_s), _) => format!("{told}lag {lag}, silent for {silent_s} s"),
+        (Some(silent_s), _) => format!("{prefix}lag {lag}, silent for {silent_s} s"),
         (None, Some(stuck)) => {
-            format!("{told}stuck: behind by {lag} {entries} for {} s", Duration::from(stuck).as_secs())
+            format!("{prefix}stuck: behind by {lag} {entries} for {} s", Duration::from(stuck).as_secs())
         }
-        (None, None) => format!("{told}lag {lag}"),
+        (None, None) => format!("{prefix}lag {lag}"),
     }
 }
 

@@ -44,12 +44,12 @@ fn access(key_file: Option<PathBuf>, public_ca: Option<PathBuf>, insecure_key: b
 }
 
 fn read(option: &str, path: &Path) -> anyhow::Result<Vec<u8>> {
-    let said = |why: &dyn Display| bad_input(format!("{option}: {}: {why}", path.display()));
+    let refusal = |why: &dyn Display| bad_input(format!("{option}: {}: {why}", path.display()));
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.map_err(|error| said(&error))?;
+    read.map_err(|error| refusal(&error))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(said(&format!("has more than {FILE_BYTES_MAX} bytes")));
+        return Err(refusal(&format!("has more than {FILE_BYTES_MAX} bytes")));
     }
     Ok(bytes)
 }

@@ -86,9 +86,9 @@ impl Sampler {
     pub(crate) async fn take(&self, began: Instant) -> anyhow::Result<Sample> {
         let view = self.control.get(true, VIEW_WITHIN).await?;
         let at = began.elapsed();
-        let asked = view.frontends.iter().filter(|(_, frontend)| !frontend.has_left());
-        let asked: Vec<_> = asked.map(|(&id, frontend)| (id, frontend.clone())).collect();
-        let answers = futures::stream::iter(asked).map(|(id, frontend)| {
+        let queried = view.frontends.iter().filter(|(_, frontend)| !frontend.has_left());
+        let queried: Vec<_> = queried.map(|(&id, frontend)| (id, frontend.clone())).collect();
+        let answers = futures::stream::iter(queried).map(|(id, frontend)| {
             let http = self.http.clone();
             async move {
                 let page = frontend_page::read(&http, &frontend).await;

@@ -116,7 +116,7 @@ pub(crate) fn advice(budget_per_hour: Option<f64>) -> AdviceView {
     }
 }
 
-/// That cluster `at_s` seconds after the start.
+/// The cluster `at_s` seconds after the start.
 pub(crate) fn sample(at_s: u64) -> Sample {
     let (view, boot) = (view(), BootId::new(5));
     let models = [("m".to_owned(), counted(1000, 900, 50, 40, 10))].into();

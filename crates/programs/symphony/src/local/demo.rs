@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::demo_models::{self, CANVAS, DIGITS, MLP, RESNET};
-use super::demo_report::{Asked, DemoReport, Takeover};
+use super::demo_report::{DemoReport, DemoTarget, Takeover};
 use super::layout::Layout;
 use super::local_cluster::LocalCluster;
 use super::signalled;
@@ -74,12 +74,12 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
     let operation = symphony_transport::fresh_operation_id();
     crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;
     eprintln!("pipeline {} of detect and digits is ready", pipeline.name);
-    let asked = Asked::all(models.as_slice(), &pipeline);
+    let targets = DemoTarget::all(models.as_slice(), &pipeline);
     let report = load_and_kill(args, &layout, (models.as_slice(), &pipeline), &mut cluster).await;
     let ledger = ledger(&layout).await;
     cluster.stop();
     let (reports, takeover) = report?;
-    let report = DemoReport::new(reports, takeover, ledger?, &asked, WARMUP, &dir);
+    let report = DemoReport::new(reports, takeover, ledger?, &targets, WARMUP, &dir);
     match args.output {
         Output::Json => println!("{}", serde_json::to_string_pretty(&report)?),
         Output::Table => print!("{report}"),

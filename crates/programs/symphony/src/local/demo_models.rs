@@ -15,8 +15,8 @@ use symphony_types::{LatencyProfile, Nanos, RequestValue, Transforms, VersionedN
 use symphony_zoo::Architecture;
 
 use super::layout::Layout;
-use crate::tools::asked_model::kind_profiles;
 use crate::tools::profile::measure_onnx;
+use crate::tools::requested_model::kind_profiles;
 
 /// The classifier of handwritten digits: answers are right or wrong.
 pub(crate) const DIGITS: &str = "digits";

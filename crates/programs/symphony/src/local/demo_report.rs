@@ -24,14 +24,14 @@ const AFTER_KILL: Duration = Duration::from_secs(6);
 
 /// A model or a pipeline that is asked.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct DemoTarget {
     name: String,
     slo: Nanos,
-    /// Those that answer it, one for each stage of a pipeline.
+    /// The sub-clusters that answer it, one for each stage of a pipeline.
     subclusters: Vec<String>,
 }
 
-impl Asked {
+impl DemoTarget {
     /// The models, and the pipeline of some of them.
     pub(crate) fn all(models: &[ModelSpec], pipeline: &PipelineDeclaration) -> Vec<Self> {
         let of = |model: &ModelSpec| model.subcluster.clone();
@@ -90,20 +90,20 @@ impl DemoReport {
         reports: Vec<Report>,
         takeover: Takeover,
         ledger: serde_json::Value,
-        asked: &[Asked],
+        targets: &[DemoTarget],
         warmup: Duration,
         dir: &Path,
     ) -> Self {
-        let asked: BTreeMap<_, _> = asked.iter().map(|asked| (asked.name.as_str(), asked)).collect();
-        let is_led = |asked: &&Asked| asked.subclusters.iter().any(|s| takeover.subclusters.contains(s));
-        let in_blackout = |name: &str| asked.get(name).is_some_and(is_led);
+        let targets: BTreeMap<_, _> = targets.iter().map(|target| (target.name.as_str(), target)).collect();
+        let is_led = |target: &&DemoTarget| target.subclusters.iter().any(|s| takeover.subclusters.contains(s));
+        let in_blackout = |name: &str| targets.get(name).is_some_and(is_led);
         let from = takeover.killed_at.saturating_sub(BEFORE_KILL).max(warmup);
         let to = takeover.killed_at + AFTER_KILL;
         // Of all that a sub-cluster answers together: requests of one model alone come too seldom to show it.
         let blackout_of = |subcluster: &String| {
             let mut answers: Option<Tally> = None;
             for (model, tally) in reports.iter().flat_map(|report| report.models.iter().zip(&report.tallies)) {
-                if asked.get(model.name.as_str()).is_some_and(|asked| asked.subclusters.contains(subcluster)) {
+                if targets.get(model.name.as_str()).is_some_and(|target| target.subclusters.contains(subcluster)) {
                     match &mut answers {
                         Some(answers) => answers.merge(tally),
                         None => answers = Some(tally.clone()),
@@ -121,7 +121,7 @@ impl DemoReport {
             let model = |report: &ModelReport| {
                 let in_blackout = in_blackout(&report.name);
                 DemoModel {
-                    slo_ms: asked.get(report.name.as_str()).map_or(0.0, |asked| asked.slo.as_millis_f64()),
+                    slo_ms: targets.get(report.name.as_str()).map_or(0.0, |target| target.slo.as_millis_f64()),
                     in_blackout,
                     bad_allowed: BAD_RATE_MAX + if in_blackout { in_takeover } else { 0.0 },
                     report: report.clone(),

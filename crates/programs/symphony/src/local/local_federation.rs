@@ -62,7 +62,7 @@ impl FederationLayout {
         self.at(self.frontend.data.port().saturating_add(index as u16))
     }
 
-    /// That port of the common address.
+    /// This port of the common address.
     fn at(&self, port: u16) -> Address {
         Address::at(self.host.into(), port)
     }

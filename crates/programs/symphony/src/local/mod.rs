@@ -18,7 +18,7 @@ use nix::sys::signal::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Waits for SIGTERM, SIGINT, or the SIGHUP of a terminal that is closed, so that the processes of a cluster end
-/// together with their parent. Who was started with SIGHUP ignored (`nohup`) outlives the terminal.
+/// together with their parent. A process that was started with SIGHUP ignored (`nohup`) outlives the terminal.
 pub(crate) async fn signalled() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;

@@ -85,7 +85,7 @@ impl Process {
         Some(format!("{} ended with {status}; the end of {}:\n{}", self.name, self.log.display(), tail.join("\n")))
     }
 
-    /// `kill -9`.
+    /// Kills the process, as `kill -9` does.
     pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().with_context(|| format!("cannot kill {}", self.name))?;
         self.child.wait().with_context(|| format!("cannot wait for {}", self.name))?;

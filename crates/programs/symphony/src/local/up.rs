@@ -46,7 +46,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
         return federated(&federation(&layout, count, silent, federation_host(args)), &dir).await;
     }
     check_ports(ports(&layout))?;
-    // One that listens all the time: a signal between two would be lost.
+    // A future that listens all the time: a signal between two would be lost.
     let mut stop = std::pin::pin!(signalled());
     // If it is stopped during the start, dropping the future kills the processes started so far.
     let mut cluster = tokio::select! {
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: &UpArgs) -> anyhow::Result<()> {
     result
 }
 
-/// Says something on the terminal, unless that has been closed meanwhile.
+/// Prints something on the terminal, unless that has been closed meanwhile.
 fn say(words: &str) {
     let _ = writeln!(std::io::stderr(), "{words}");
 }

@@ -59,8 +59,8 @@ fn rules_of(text: &str) -> Vec<&str> {
 
 /// The seconds of a line such as `for: 15s`.
 fn seconds(text: &str, key: &str) -> u64 {
-    let said = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
-    said.trim().strip_suffix('s').unwrap().parse().unwrap()
+    let value = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
+    value.trim().strip_suffix('s').unwrap().parse().unwrap()
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn every_metric_and_label_in_the_alert_rules_exists() {
     assert!(RULES.matches("- alert:").count() >= 22);
 }
 
-/// The values that the expressions of a text compare a label with, each alternative by itself.
+/// The values that the expressions of a text compare a label with, each alternative separately.
 fn values_of<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
     let quoted = |rest: &'a str| {
         let value = ["=~\"", "!~\"", "!=\"", "=\""].into_iter().find_map(|sign| rest.strip_prefix(sign))?;
@@ -168,7 +168,7 @@ fn the_alert_rules_ask_for_faults_and_outcomes_that_there_are() {
     for outcome in values_of(&rules, "outcome") {
         assert!(outcomes.contains(&outcome), "no outcome {outcome}");
     }
-    // Rules that list reasons go wrong when one is renamed or added: whose fault it is, is said where it is made.
+    // Rules that list reasons go wrong when one is renamed or added: whose fault it is, is stated where it is defined.
     assert_eq!(values_of(&rules, "reason"), [""; 0]);
     assert_eq!(values_of("x{reason!~\"a|b\", reason=\"c\"}", "reason"), ["a", "b", "c"]);
 }
@@ -190,9 +190,9 @@ fn every_alert_is_made_to_fire_and_is_on_the_page() {
 fn judged(promtool: &Path, args: [&str; 3]) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../deploy/prometheus");
     let done = Command::new(promtool).args(args).current_dir(folder).output().unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    assert!(done.status.success(), "{args:?}: {said}");
-    said
+    let output = format!("{}{}", String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    assert!(done.status.success(), "{args:?}: {output}");
+    output
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn every_metric_and_label_in_the_dashboards_exists() {
         assert!(panels.len() >= 6, "{dashboard} has {} panels", panels.len());
         for (title, exprs) in panels {
             assert!(!exprs.is_empty(), "{dashboard}: {title} shows nothing");
-            // The first word stands for the panel in what is said of it.
+            // The first word stands for the panel in messages.
             let text = format!("{} {}", title.replace(' ', "-"), exprs.join("\n"));
             assert_eq!(problems_of(&text, &names, &[]), [""; 0], "{dashboard}");
         }
@@ -243,7 +243,7 @@ fn what_matters_is_in_some_panel() {
     let shown: HashSet<_> = words(&shown).map(|(_, word)| word.to_owned()).collect();
     let (_, first) = PAGE.split_once("## Watch these first").unwrap();
     let (first, _) = first.split_once("## ").unwrap();
-    // What people are told to look at, and what alerts go by.
+    // The metrics that the documentation names, and those that alerts use.
     let rules = without_comments(RULES);
     let wanted = words(first).chain(words(&rules)).map(|(_, word)| word).filter(|word| word.starts_with("symphony_"));
     // Not curves but facts of one moment, which their alerts say in words.

@@ -46,7 +46,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let console = super::console(("backend", name.as_str()), &net, &config, &view)?;
     let payloads = backend.payloads();
     let backend = Arc::new(backend);
-    let (ready, told) = (Arc::clone(&backend), backend.view());
+    let (ready, views) = (Arc::clone(&backend), backend.view());
     // Once only: a model that comes later is no reason to stop a roll-out, and is not ready by itself.
     let is_started = AtomicBool::new(false);
     let surface = super::surface(registry, &config, &own.metrics)
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
             if is_started.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            if told.borrow().applied_index == 0 {
+            if views.borrow().applied_index == 0 {
                 return Err("the cluster's view has not arrived".into());
             }
             match ready.models_loading() {
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let broken = tokio::select! {
-        told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
+        stopped = until_told_to_stop(Vec::new()) => stopped.map(|()| None)?,
         why = backend.needs_restart() => Some(anyhow::anyhow!("{why}: it is to be started anew")),
         error = no_neighbour(&levels) => Some(error),
     };

@@ -53,7 +53,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
     let ended = tokio::select! {
-        told = until_told_to_stop(Vec::new()) => told,
+        stopped = until_told_to_stop(Vec::new()) => stopped,
         why = federation.ends() => Err(anyhow::anyhow!(why)),
         // The watch closes when the replica cannot continue: its log says why.
         () = async { while ends.changed().await.is_ok() {} } => Err(anyhow::anyhow!("this replica of the federation ended")),

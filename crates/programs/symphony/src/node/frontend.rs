@@ -96,7 +96,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let serving = tokio::spawn(symphony_telemetry::serve(metrics, surface, stop.clone().cancelled_owned()));
 
     let broken = tokio::select! {
-        told = until_told_to_stop(Vec::new()) => told.map(|()| None)?,
+        stopped = until_told_to_stop(Vec::new()) => stopped.map(|()| None)?,
         id = frontend.forgotten() => Some(anyhow::anyhow!(
             "the cluster has forgotten frontend {} ({id}): an operator removed it, or its place was needed while it was silent; start it \
              again if it shall serve",

@@ -1,4 +1,4 @@
-//! Who holds a port: its process, as far as this user may look.
+//! The process that holds a port: its process, as far as this user may look.
 
 use std::fs;
 use std::net::Ipv4Addr;

@@ -19,14 +19,14 @@ pub(super) fn on_hangup(args: NodeArgs, role: Role, config: NodeConfig, filter: 
         let mut running = config;
         while hangup.recv().await.is_some() {
             service_manager::reloading();
-            let said = reload(&args, role, &mut running, &filter);
-            service_manager::reloaded(&said);
+            let report = reload(&args, role, &mut running, &filter);
+            service_manager::reloaded(&report);
         }
     });
     Ok(())
 }
 
-/// One reading; returns what came of it, in a line.
+/// One reading; returns the result, in a line.
 fn reload(args: &NodeArgs, role: Role, running: &mut NodeConfig, filter: &LogFilter) -> String {
     let new = match load(args, role) {
         Ok(new) => new,

@@ -94,8 +94,8 @@ pub(crate) async fn run(args: &NodeArgs, policies: &PolicyRegistry) -> anyhow::R
 
     let mut ends = plane.ends();
     let fatal = tokio::select! {
-        told = until_told_to_stop(vec![own.handle()]) => {
-            told?;
+        stopped = until_told_to_stop(vec![own.handle()]) => {
+            stopped?;
             hand_over(&plane, own_boot).await;
             None
         }

@@ -28,8 +28,8 @@ const TEST_LEVEL: &str = "SYMPHONY_TEST_LEVEL";
 
 /// What this process knows of a cluster's levels: all that its release does.
 fn level() -> ClusterLevel {
-    let told = cfg!(debug_assertions).then(|| std::env::var(TEST_LEVEL).ok()).flatten();
-    let newest = told.and_then(|number| number.parse().ok()).map_or(Level::NEWEST, Level::new);
+    let test_level = cfg!(debug_assertions).then(|| std::env::var(TEST_LEVEL).ok()).flatten();
+    let newest = test_level.and_then(|number| number.parse().ok()).map_or(Level::NEWEST, Level::new);
     ClusterLevel::up_to(newest.min(Level::NEWEST))
 }
 

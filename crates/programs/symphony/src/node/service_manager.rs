@@ -52,7 +52,7 @@ pub(super) fn reloading() {
     notify(&[NotifyState::Reloading, now]);
 }
 
-/// That is done, and `status` says how.
+/// The reload is done, and `status` says how.
 pub(super) fn reloaded(status: &str) {
     if !SERVES.load(Ordering::Relaxed) {
         return;
@@ -91,7 +91,7 @@ mod tests {
             let _ = may_go_on.recv();
         });
         hung.recv_timeout(soon).unwrap();
-        // Those given before are heard first.
+        // Earlier signals are handled first.
         let until = Instant::now() + soon;
         while pings.recv_timeout(Duration::from_millis(300)).is_ok() {
             assert!(Instant::now() < until, "signs of life, although it hangs");

@@ -9,9 +9,9 @@ use crate::exit::bad_input;
 struct Share {
     /// Of one replica, per hour.
     price: f64,
-    /// Those that are granted.
+    /// Replicas that are granted.
     replicas: u32,
-    /// Those that are granted at any price.
+    /// Replicas that are granted at any price.
     min: u32,
 }
 

@@ -85,7 +85,7 @@ fn provisioned(args: &ProvisionArgs, file: &Path) -> anyhow::Result<Provisioned>
     })
 }
 
-/// Replicas are told apart by their names, and counted by sub-cluster and kind.
+/// Provisioners must differ in their replicas' names, and in sub-cluster and kind, by which replicas are counted.
 fn distinct(provisioners: &[Provisioner]) -> anyhow::Result<()> {
     for (at, one) in provisioners.iter().enumerate() {
         for other in &provisioners[..at] {
@@ -152,7 +152,7 @@ struct TemplateBudget {
     budget: Budget,
     /// The template's number.
     at: usize,
-    /// Whether more is wanted than can be paid; said once.
+    /// Whether more is wanted than can be paid; logged once.
     is_short: bool,
 }
 

@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(scene.step(2), []);
         assert_eq!(scene.step(2), []);
         assert_eq!(scene.step(2), [Order::Start(0)]);
-        // One that is not up goes first.
+        // A replica that is not up goes first.
         scene.seen.remove(&0);
         assert_eq!(scene.step(1), []);
         assert_eq!(scene.replicas.known().collect::<Vec<_>>(), [1]);

@@ -62,7 +62,7 @@ impl Scaler {
     /// The activity and the metric as they are now.
     ///
     /// # Errors
-    /// What the last replica said that was asked; the first one that knows decides.
+    /// The answer of the last replica that was asked; the first one that knows decides.
     pub(crate) async fn ask(&self) -> Result<ScalerAnswer, Status> {
         let mut last = Status::unavailable("no control address");
         for replica in &self.replicas {

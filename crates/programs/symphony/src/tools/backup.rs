@@ -13,7 +13,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::control::control_client::ControlClient;
 use symphony_protocol::control::federation_client::FederationClient;
 
-use super::operation::asked;
+use super::operation::query_error;
 use crate::backup_file::{Content, STANDARD, in_words, read};
 use crate::cli::{BackupArgs, Output};
 use crate::exit::bad_input;
@@ -72,7 +72,7 @@ async fn ask(args: &BackupArgs) -> anyhow::Result<Vec<u8>> {
             args.cluster.control()?.call_for(WITHIN, EACH_WITHIN, call).await
         }
     };
-    Ok(reply.map_err(asked)?.backup)
+    Ok(reply.map_err(query_error)?.backup)
 }
 
 /// Writes a file that only this user may read; it is whole and durable when this returns, or as it was before.
@@ -192,14 +192,14 @@ mod tests {
     fn what_is_no_backup_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("b.backup");
-        let said = || read(&file).unwrap_err().to_string();
-        assert!(said().contains("b.backup"), "it is missing");
+        let refusal = || read(&file).unwrap_err().to_string();
+        assert!(refusal().contains("b.backup"), "it is missing");
         let mut bytes = backup().encode().unwrap();
         bytes.pop();
         fs::write(&file, &bytes).unwrap();
-        assert!(said().contains("both must agree"));
+        assert!(refusal().contains("both must agree"));
         fs::write(&file, "rubbish").unwrap();
-        assert!(said().contains("starts with `SYBK`"));
+        assert!(refusal().contains("starts with `SYBK`"));
     }
 
     #[test]

@@ -61,8 +61,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let authority = || CertsCommand::Authority { dir: dir.path().into(), cluster: "blue".into() };
         run(authority()).unwrap();
-        let said = run(authority()).unwrap_err().to_string();
-        assert!(said.contains("ca.key is there") && said.contains("certs issue"), "{said}");
+        let message = run(authority()).unwrap_err().to_string();
+        assert!(message.contains("ca.key is there") && message.contains("certs issue"), "{message}");
         std::fs::remove_file(dir.path().join("ca.key")).unwrap();
         assert!(run(authority()).unwrap_err().to_string().contains("ca.pem is there"));
         assert!(!dir.path().join("ca.key").exists(), "no key without its certificate");

@@ -7,7 +7,7 @@ use symphony_protocol::view::View;
 use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 use symphony_types::{Duty, Member, OperationId};
 
-use super::operation::{asked, not_done};
+use super::operation::{not_done, query_error};
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
@@ -79,10 +79,10 @@ fn rest(view: &View, member: Member) -> Option<String> {
     }
 }
 
-/// Has the cluster agree on the duty.
+/// Makes the cluster agree on the duty.
 async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Member)> {
     let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let member = find(&view, &args.member).map_err(bad_input)?;
     if let Some(warning) = left_without_gpu(&view, member, duty) {
         eprintln!("warning: {warning}");

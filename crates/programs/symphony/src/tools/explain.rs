@@ -26,14 +26,14 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
     let view = control.get(false, WITHIN).await?;
     let (question, what) = match (request, &args.batch) {
         (Some(id), _) => {
-            let asked =
+            let requested =
                 pb::ExplainedRequest { frontend: id.frontend.get(), boot_id: id.boot.get(), sequence: id.sequence };
-            (Question::Request(asked), format!("request {id}"))
+            (Question::Request(requested), format!("request {id}"))
         }
         (None, Some(name)) => {
             let (id, _) = view.model_named(name).with_context(|| format!("there is no model `{name}`"))?;
-            let asked = pb::LastBatches { model: id.get(), count: args.last };
-            (Question::LastBatches(asked), format!("batch of model `{name}`"))
+            let requested = pb::LastBatches { model: id.get(), count: args.last };
+            (Question::LastBatches(requested), format!("batch of model `{name}`"))
         }
         (None, None) => return Err(bad_input("expected a request, or --batch MODEL")),
     };

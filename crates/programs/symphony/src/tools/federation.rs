@@ -197,8 +197,8 @@ fn where_to_ask(view: &FederationView, name: &str, command: &str) -> String {
         ),
     };
     words += ", with a certificate of its own:";
-    let asked = view.clusters.iter().filter(|(cluster, _)| homes.is_empty() || homes.contains(cluster));
-    for (cluster, known) in asked {
+    let clusters = view.clusters.iter().filter(|(cluster, _)| homes.is_empty() || homes.contains(cluster));
+    for (cluster, known) in clusters {
         words +=
             &format!("\n  symphony {command} {name} … --cluster {} --pki PKI-OF-{cluster}", known.control.join(","));
     }

@@ -7,7 +7,7 @@ use symphony_transport::{ControlClient, FederationClient};
 use symphony_types::Nanos;
 
 use super::get_page::Page;
-use super::operation::asked;
+use super::operation::query_error;
 use super::{federation, pipeline, plan, watch, wide};
 use crate::cli::{Format, GetArgs, What};
 use crate::exit::bad_input;
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     }
     watch::run(async |is_first: bool| {
         let (page, compared) = ask(args, &source).await?;
-        // What was there and is gone is shown as nothing.
+        // What existed and is gone is shown as nothing.
         let text = |page: Page| -> anyhow::Result<String> {
             page.called(args.what, name, is_first)?.text_of_many(args.output)
         };
@@ -74,7 +74,7 @@ async fn ask(args: &GetArgs, source: &Source) -> anyhow::Result<(Page, Page)> {
             })
         }
         Source::Cluster(control, pages) => {
-            let view = control.get(!args.stale, WITHIN).await.map_err(asked)?;
+            let view = control.get(!args.stale, WITHIN).await.map_err(query_error)?;
             let Some(pages) = pages else {
                 return Ok((page(args, &view), page(args, &without_ages(view))));
             };

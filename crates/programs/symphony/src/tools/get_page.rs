@@ -133,8 +133,8 @@ mod tests {
         assert_eq!(ids("m"), [1, 2]);
         assert_eq!(ids("m@2"), [2]);
         assert_eq!(ids("m3"), [3]);
-        let said = of("othr").unwrap_err().to_string();
-        assert_eq!(said, "no model is named `othr`; similar names: other; see `symphony get models`");
+        let message = of("othr").unwrap_err().to_string();
+        assert_eq!(message, "no model is named `othr`; similar names: other; see `symphony get models`");
         assert!(page().only(What::Events, Some("x")).unwrap_err().to_string().contains("no names"));
         let gone = page().called(What::Models, Some("othr"), false).unwrap();
         assert_eq!((gone.rows.len(), gone.json), (0, json!([])), "it was there, and somebody watches");

@@ -28,9 +28,9 @@ pub(crate) async fn run(args: &HealthArgs) -> anyhow::Result<()> {
     let client = client.build()?;
     let answer = client.get(&url).send().await.with_context(|| format!("{url} does not answer"))?;
     let status = answer.status();
-    let said = answer.text().await.unwrap_or_default();
-    ensure!(status.is_success(), "{url}: {}", said.trim());
-    println!("{}", said.trim());
+    let body = answer.text().await.unwrap_or_default();
+    ensure!(status.is_success(), "{url}: {}", body.trim());
+    println!("{}", body.trim());
     Ok(())
 }
 

@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// What is found, as long as a call may take, of a policy that is told `input` and then asked what waits.
+    /// The finding, within the limit of a call, for a policy that gets `input` and is then asked what waits.
     fn found(hangs: Hangs, input: ClusterInput) -> Option<String> {
         let (until_the_end, end) = mpsc::channel();
         let end = Mutex::new(Some(end));
@@ -256,8 +256,8 @@ mod tests {
             (Hangs::Waiting, "`waiting` has not returned"),
         ];
         for (hangs, words) in cases {
-            let said = found(hangs, ClusterInput::Wake).unwrap();
-            assert!(said.starts_with("policy `mine` hangs: ") && said.contains(words), "{said}");
+            let message = found(hangs, ClusterInput::Wake).unwrap();
+            assert!(message.starts_with("policy `mine` hangs: ") && message.contains(words), "{message}");
         }
     }
 

@@ -23,10 +23,10 @@ use crate::node::until_told_to_stop;
 
 /// How long to look for a replica that answers.
 const WITHIN: Duration = Duration::from_secs(5);
-/// Where the frontend of `symphony up` is if nothing else is said.
+/// Where the frontend of `symphony up` is by default.
 const GRPC_OF_UP: &str = "127.0.0.1:8001";
 const REST_OF_UP: &str = "127.0.0.1:8000";
-/// Seconds of a run that nothing else is said of.
+/// Seconds of a run before requests count, by default.
 const WARMUP_S: f64 = 1.0;
 const DURATION_S: f64 = 10.0;
 
@@ -42,10 +42,10 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let view = control.get(false, WITHIN).await?;
     let plan = plan(args, &view)?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let on_signal = stop.clone();
     tokio::spawn(async move {
         if until_told_to_stop(Vec::new()).await.is_ok() {
-            told.cancel();
+            on_signal.cancel();
         }
     });
     let access = args.public.access(&at_frontend)?;

@@ -22,14 +22,14 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
 /// # Errors
 /// If what is asked for is nothing that it takes.
 pub(super) fn inputs(
-    asked: Option<LoadInputs>,
+    requested: Option<LoadInputs>,
     given: &LoadedModel,
     pipeline: &PipelineDeclaration,
     seed: u64,
 ) -> anyhow::Result<Arc<dyn InputSet>> {
     let (command, name) = (&given.given, &pipeline.name);
     let tensors: Option<Vec<_>> = pipeline.inputs.iter().map(tensor).collect();
-    match (asked, tensors) {
+    match (requested, tensors) {
         (None | Some(LoadInputs::Random), Some(inputs)) => {
             let signature = Signature { inputs, outputs: Vec::new() };
             Ok(Arc::new(RandomInputs::with_items(&signature, Arc::clone(&given.items), seed)))
@@ -37,7 +37,7 @@ pub(super) fn inputs(
         (Some(LoadInputs::Digits | LoadInputs::Canvases), Some(_)) => {
             Err(bad_input(format!("{command}: pipeline `{name}` takes no pictures; expected --inputs random")))
         }
-        (None | Some(LoadInputs::Canvases), None) if asked.is_some() || name == "canvas" => {
+        (None | Some(LoadInputs::Canvases), None) if requested.is_some() || name == "canvas" => {
             if given.items.iter().any(|&items| items != 1) {
                 let words = "canvases are sent one in each request, and it has more";
                 return Err(bad_input(format!("{command}: {words}")));
@@ -107,8 +107,10 @@ mod tests {
             recorded: None,
             items: [items].into(),
         };
-        let sent = |asked, items, pipeline: &PipelineDeclaration| {
-            inputs(asked, &given(items), pipeline, 1).map(|inputs| inputs.sample(0)).map_err(|error| error.to_string())
+        let sent = |requested, items, pipeline: &PipelineDeclaration| {
+            inputs(requested, &given(items), pipeline, 1)
+                .map(|inputs| inputs.sample(0))
+                .map_err(|error| error.to_string())
         };
         let mut pipeline = canvas();
         assert!(sent(None, 1, &pipeline).unwrap().pictures.is_some());

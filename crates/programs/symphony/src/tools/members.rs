@@ -14,7 +14,7 @@ use tonic::Code;
 use tonic::transport::Endpoint;
 
 use super::duty::find;
-use super::operation::{asked, not_done, unknown, with_stale_hint};
+use super::operation::{not_done, query_error, unknown, with_stale_hint};
 use crate::cli::{ClusterArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id};
 use crate::exit::bad_input;
 
@@ -41,7 +41,7 @@ pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
         },
         MembersCommand::Replace(MemberReplaceArgs { id, with, control, operation, cluster }) => {
             if operation.operation_id.is_none() {
-                let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(asked)?;
+                let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(query_error)?;
                 known(&view, *id).map_err(bad_input)?;
             }
             eprintln!("n{with} at {control} catches up and takes the place of n{id}");
@@ -66,10 +66,10 @@ enum Removed {
 async fn removed(MemberRemoveArgs { member, operation, cluster }: &MemberRemoveArgs) -> anyhow::Result<Removed> {
     let id = replica_id(member).ok();
     if let (Some(id), Some(_)) = (id, operation.operation_id) {
-        // Given again: a replica that was removed is known no more.
+        // Given again: a replica that was removed is no longer known.
         return Ok(Removed::Scheduler(id));
     }
-    let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     if let Some(id) = id {
         known(&view, id).map_err(bad_input)?;
         return Ok(Removed::Scheduler(id));

@@ -2,7 +2,6 @@
 
 pub(crate) mod apply;
 mod arrivals_file;
-pub(crate) mod asked_model;
 pub(crate) mod backup;
 pub(crate) mod certs;
 #[cfg(feature = "simulation")]
@@ -36,6 +35,7 @@ mod profile_compare;
 mod profile_gemm;
 mod profile_report;
 pub(crate) mod replay;
+pub(crate) mod requested_model;
 pub(crate) mod shell;
 #[cfg(feature = "simulation")]
 pub(crate) mod sim;

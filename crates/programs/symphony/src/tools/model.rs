@@ -11,8 +11,8 @@ use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError};
 use symphony_types::{Nanos, OperationId, RequestValue, VersionedName};
 use symphony_zoo::Architecture;
 
-use super::asked_model::{Asked, Spelling};
-use super::operation::{asked, not_done};
+use super::operation::{not_done, query_error};
+use super::requested_model::{RequestedModel, Spelling};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
@@ -111,7 +111,7 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
     for spec in model.versions.values() {
         println!("model {} is ready", spec.name);
     }
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     if let (Some(split), Some((newest, _))) = (view.traffic.get(&model.name), model.versions.last_key_value())
         && !split.weights.is_empty()
         && !split.weights.contains_key(newest)
@@ -188,7 +188,7 @@ pub(crate) async fn until_ready(
 }
 
 fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
-    let asked = Asked {
+    let requested = RequestedModel {
         spelling: Spelling::Options,
         name: &args.name,
         onnx: args.onnx.as_deref(),
@@ -205,7 +205,7 @@ fn spec(args: &ModelLoadArgs) -> anyhow::Result<ModelSpec> {
         value: args.value,
         values_count_anyway: args.federation.federation.is_some(),
     };
-    asked.spec()
+    requested.spec()
 }
 
 async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
@@ -213,7 +213,7 @@ async fn unload(args: &ModelUnloadArgs) -> anyhow::Result<()> {
         return super::federation::unload(&federation, &args.name, args.operation.id()).await;
     }
     let control = args.cluster.control()?;
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let mut all: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as.to_owned()).collect();
     all.sort_unstable();
     if all.is_empty() {
@@ -242,7 +242,7 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
         return Err(super::federation::left_to_clusters(&federation, &args.name, refused, "model set").await);
     }
     let (control, operation) = (args.cluster.control()?, args.operation.id());
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let known: Vec<_> = versions(&view, &args.name).map(|(loaded_as, _)| loaded_as).collect();
     if !known.is_empty() && !known.contains(&args.name.as_str()) {
         return Err(bad_input(format!("`{}`: expected one of its versions: {}", args.name, known.join(", "))));
@@ -284,7 +284,7 @@ async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
         return Err(bad_input("a version is named twice; expected one weight for each"));
     }
     if traffic.is_empty() && !args.clear {
-        let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+        let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
         if versions(&view, &args.name).next().is_none() {
             return Err(bad_input(format!("no model is named `{}`; see `symphony get models`", args.name)));
         }

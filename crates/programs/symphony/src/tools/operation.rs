@@ -28,7 +28,7 @@ fn sentence(words: &str) -> String {
 }
 
 /// Advice if the cluster could not be asked.
-pub(crate) fn asked(error: ControlError) -> anyhow::Error {
+pub(crate) fn query_error(error: ControlError) -> anyhow::Error {
     match error {
         error @ ControlError::Unreachable { .. } => anyhow::anyhow!(with_stale_hint(&error)),
         other => other.into(),
@@ -58,9 +58,9 @@ mod tests {
 
     #[test]
     fn a_question_is_not_followed_by_a_full_stop() {
-        let said = with_stale_hint(&"are the certificates those of another cluster?");
-        assert!(said.starts_with("are the certificates those of another cluster? If too few"), "{said}");
-        let said = unknown(OperationId::new(1), "no answer").to_string();
-        assert!(said.starts_with("no answer. It may have been done"), "{said}");
+        let message = with_stale_hint(&"are the certificates those of another cluster?");
+        assert!(message.starts_with("are the certificates those of another cluster? If too few"), "{message}");
+        let message = unknown(OperationId::new(1), "no answer").to_string();
+        assert!(message.starts_with("no answer. It may have been done"), "{message}");
     }
 }

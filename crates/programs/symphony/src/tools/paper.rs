@@ -40,7 +40,7 @@ pub(crate) fn run(args: &PaperArgs) -> anyhow::Result<()> {
         let begun = Instant::now();
         let report = match (experiment.run)(&lab) {
             Ok(report) => report,
-            // What needs the data of others is left out of all, and said.
+            // An experiment that needs the data of others is left out of `all`, with a message.
             Err(error) if error.is::<NoData>() && args.name == "all" => {
                 bar.suspend(|| eprintln!("{} left out: {error}", experiment.name));
                 continue;

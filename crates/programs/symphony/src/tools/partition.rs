@@ -71,7 +71,7 @@ fn read_plan(path: &Path) -> anyhow::Result<PartitionPlan> {
 }
 
 /// Invalid problems are the caller's mistake; other failures are not.
-fn said(unsolved: Unsolved) -> anyhow::Error {
+fn unsolved_error(unsolved: Unsolved) -> anyhow::Error {
     match unsolved {
         Unsolved::Bad(what) => bad_input(what),
         infeasible @ Unsolved::Infeasible(_) => anyhow::anyhow!("{infeasible}"),
@@ -85,7 +85,7 @@ fn local(args: &PartitionArgs, problem: &Problem, previous: Option<&PartitionPla
     let late = || limit.is_some_and(|limit| began.elapsed() >= limit);
     let should_stop: Option<&dyn Fn() -> bool> = if limit.is_some() { Some(&late) } else { None };
     let budget = Budget { moves: args.budget.unwrap_or(usual.moves), seed: args.seed, should_stop };
-    solve(problem, previous, &budget).map_err(said)
+    solve(problem, previous, &budget).map_err(unsolved_error)
 }
 
 /// The plan, the proven bound, and whether the plan meets it.
@@ -100,7 +100,7 @@ fn exact(
     // The exact solver starts from the local one's result; otherwise it would have no solution for a long time.
     let begin = local(args, problem, previous);
     let division = begin.as_ref().ok().map(|plan| division(problem, plan)).transpose()?;
-    let milp = Milp::new(problem, previous).map_err(said)?;
+    let milp = Milp::new(problem, previous).map_err(unsolved_error)?;
     let limits = Limits {
         time_s: args.time_limit_s.unwrap_or(Limits::default().time_s),
         seed: (args.seed % (1 << 30)) as u32,
@@ -112,7 +112,7 @@ fn exact(
         (Err(_), Err(unsolved)) => return Err(unsolved),
         (Err(error), Ok(_)) => return Err(error.into()),
     };
-    let plan = adopt(problem, previous, &found.division).map_err(said)?;
+    let plan = adopt(problem, previous, &found.division).map_err(unsolved_error)?;
     Ok((plan, Some((found.bound, found.proven))))
 }
 

@@ -62,14 +62,14 @@ pub(crate) async fn load_and_wait(
     Ok(())
 }
 
-/// Has the cluster agree to a pipeline; returns the epoch as of which it is there.
+/// Makes the cluster agree to a pipeline; returns the epoch as of which it is loaded.
 async fn ask(
     control: &ControlClient,
     declaration: &PipelineDeclaration,
     operation: OperationId,
 ) -> anyhow::Result<u64> {
-    let asked = load_pipeline(control, declaration, operation).await;
-    let LoadPipelineReply { epoch, warning } = asked.map_err(|error| not_done(operation, error))?;
+    let result = load_pipeline(control, declaration, operation).await;
+    let LoadPipelineReply { epoch, warning } = result.map_err(|error| not_done(operation, error))?;
     if !warning.is_empty() {
         eprintln!("warning: pipeline {}: {warning}", declaration.name);
     }

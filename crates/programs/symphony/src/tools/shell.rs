@@ -1,4 +1,4 @@
-//! `symphony completions` and `man`: what the command line knows of itself, for shells and for `man`.
+//! `symphony completions` and `man`: descriptions of the command line, for shells and for `man`.
 
 use clap::CommandFactory as _;
 

@@ -10,8 +10,7 @@ use super::arrivals_file::{self, seconds};
 use crate::cli::{SpreadName, TraceCommand, TraceConvertArgs, TraceFormat};
 use crate::exit::bad_input;
 
-/// How long a job of a Blox log asks for its rate if nothing else is said: Nexus schedules anew every 30 to 60 s (its
-/// section 5).
+/// How long a job of a Blox log asks for its rate by default: Nexus schedules again every 30 to 60 s (its section 5).
 const JOB_S: f64 = 30.0;
 
 pub(crate) fn run(command: &TraceCommand) -> anyhow::Result<()> {

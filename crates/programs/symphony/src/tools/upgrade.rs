@@ -8,7 +8,7 @@ use symphony_transport::{AGREE_WITHIN, ControlError};
 use symphony_types::Level;
 use tonic::Code;
 
-use super::operation::{asked, not_done};
+use super::operation::{not_done, query_error};
 use crate::cli::{Output, UpgradeCommand, UpgradeFinishArgs, UpgradeShowArgs};
 use crate::exit::bad_input;
 
@@ -35,7 +35,7 @@ pub(crate) async fn run(command: &UpgradeCommand) -> anyhow::Result<()> {
 }
 
 async fn show(UpgradeShowArgs { output, cluster, .. }: &UpgradeShowArgs) -> anyhow::Result<()> {
-    let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = cluster.control()?.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let (known, behind) = progress(&view);
     match output {
         Output::Json => {
@@ -112,7 +112,7 @@ mod tests {
         }
     }
 
-    fn said(view: &View) -> String {
+    fn shown(view: &View) -> String {
         let (known, behind) = progress(view);
         words(view, known, &behind).join("\n")
     }
@@ -120,16 +120,16 @@ mod tests {
     #[test]
     fn an_upgrade_is_shown_from_the_first_new_replica_to_its_end() {
         let (old, new) = (Some(Level::OLDEST), Some(Level::NEWEST));
-        assert!(said(&view([None, new])).contains("knows no levels"), "{}", said(&view([None, new])));
-        assert!(said(&view([old, new])).contains("no upgrade is under way"), "the leader sees none");
-        let half = said(&view([new, old]));
+        assert!(shown(&view([None, new])).contains("knows no levels"), "{}", shown(&view([None, new])));
+        assert!(shown(&view([old, new])).contains("no upgrade is under way"), "the leader sees none");
+        let half = shown(&view([new, old]));
         assert!(
             half.contains("level 3 (release 0.3.0) is not known to every process")
                 && half.contains("  scheduler n2 knows"),
             "{half}"
         );
         let whole = view([new, new]);
-        assert!(said(&whole).contains("symphony upgrade finish"), "{}", said(&whole));
-        assert!(said(&View { level: Level::NEWEST, ..whole }).contains("no upgrade is under way"));
+        assert!(shown(&whole).contains("symphony upgrade finish"), "{}", shown(&whole));
+        assert!(shown(&View { level: Level::NEWEST, ..whole }).contains("no upgrade is under way"));
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::MissedTickBehavior;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// Prints what `ask` says first, and again when it says something else second, until Ctrl-C or until standard output is
-/// closed. It is told whether nothing was printed yet.
+/// closed. Its argument says whether nothing was printed yet.
 ///
 /// # Errors
 /// If the first question has no answer. Later ones are asked again.

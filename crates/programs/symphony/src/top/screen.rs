@@ -243,7 +243,7 @@ fn lead_rates(before: &Sample, now: &Sample, span: Duration) -> LeadRates {
     let mut all = LeadRates::default();
     for (id, subcluster) in &now.view.subclusters {
         let earlier = before.view.subclusters.get(id).and_then(|subcluster| subcluster.load.as_ref());
-        let (Some(later), Some(earlier)) = (heard(subcluster), earlier) else { continue };
+        let (Some(later), Some(earlier)) = (recent_load(subcluster), earlier) else { continue };
         let (gpus, demand) = rates_of_lead(earlier, later, span);
         all.gpus.extend(gpus);
         all.demand.extend(demand.map(|demand| (*id, demand)));
@@ -252,7 +252,7 @@ fn lead_rates(before: &Sample, now: &Sample, span: Duration) -> LeadRates {
 }
 
 /// The last report of a sub-cluster's lead, if recent.
-fn heard(subcluster: &SubclusterView) -> Option<&LoadView> {
+fn recent_load(subcluster: &SubclusterView) -> Option<&LoadView> {
     subcluster.load.as_ref().filter(|load| Duration::from(load.age) <= SILENT_AFTER)
 }
 
@@ -295,7 +295,7 @@ fn subcluster(
     let busy: Option<Vec<f64>> = gpus.iter().map(|gpu| lead_rates.gpus.get(gpu).and_then(|rates| rates.busy)).collect();
     let idle = busy.filter(|busy| !busy.is_empty()).map(|busy| 1.0 - busy.iter().sum::<f64>() / busy.len() as f64);
     let demand = lead_rates.demand.get(&id).copied();
-    let queued = heard(subcluster).map(|load| load.models.values().map(|model| model.queued).sum());
+    let queued = recent_load(subcluster).map(|load| load.models.values().map(|model| model.queued).sum());
     let leader = subcluster.leader.map(|(node, _)| node);
     let (rate, bad_rate) = (sum.map(|sum| sum.all), sum.and_then(Rates::bad_rate));
     let policy_failed = subcluster.policy.as_ref().and_then(|policy| policy.failed.as_ref());
@@ -340,7 +340,7 @@ fn model(
     let rates = rates.map(|rates| rates.get(&name).copied().unwrap_or_default());
     let of = |rate: fn(&Rates) -> f64| rates.as_ref().map(rate);
     let batch = rates.and_then(Rates::mean_batch);
-    let load = view.subclusters.get(&model.subcluster).and_then(heard);
+    let load = view.subclusters.get(&model.subcluster).and_then(recent_load);
     let queued = load.and_then(|load| load.models.get(&id)).map(|load| load.queued);
     let slo_ms = model.spec.slo.as_millis_f64();
     let row = Row {
@@ -464,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_lead_that_says_nothing_new_idles_until_it_is_silent() {
-        let said = |age_s: u64| {
+        let rates = |age_s: u64| {
             let (before, mut now) = (sample(1), sample(3));
             let load = now.view.subclusters.values_mut().next().unwrap().load.as_mut().unwrap();
             load.age = Nanos::from_millis(age_s * 1000);
@@ -477,9 +477,9 @@ mod tests {
             )
         };
         // Three seconds old after two: it is the report that was a second old.
-        assert_eq!((said(3).0, said(3).1), (json!(0.0), json!(0.0)));
-        assert!(said(3).2.is_u64() && said(3).3.is_u64());
-        assert_eq!(said(7), (Value::Null, Value::Null, Value::Null, Value::Null));
+        assert_eq!((rates(3).0, rates(3).1), (json!(0.0), json!(0.0)));
+        assert!(rates(3).2.is_u64() && rates(3).3.is_u64());
+        assert_eq!(rates(7), (Value::Null, Value::Null, Value::Null, Value::Null));
     }
 
     #[test]

@@ -30,7 +30,7 @@ impl Window {
             self.samples.pop_front();
         }
         self.samples.push_back(now);
-        // Not empty: the one that came is there.
+        // Not empty: the one that came is present.
         let (before, now) = (&self.samples[0], &self.samples[self.samples.len() - 1]);
         Screen::of(before, now)
     }

@@ -1,4 +1,4 @@
-//! Leaders: what they are told, what is refused, and when no more plans come.
+//! Leaders: what they are sent, what is refused, and when no more plans come.
 
 use std::time::{Duration, Instant};
 
@@ -21,27 +21,27 @@ async fn a_leader_hears_how_long_inputs_take_with_its_seal_and_when_that_has_cha
         let delay = PayloadDelay { fixed: Nanos::from_micros(micros), per_mib: Nanos::from_micros(900) };
         *scene.frontends.delay.lock().unwrap() = Some(delay);
     };
-    let told = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
+    let payload_delay = |micros: u64| FromBackend::PayloadDelay { fixed: micros * 1000, per_mib: 900_000 };
     take(&scene, 200);
     let (mut leader, _) = scene.sealed().await;
-    assert_eq!(leader.next().await, told(200));
+    assert_eq!(leader.next().await, payload_delay(200));
     scene.own(7, input(1, 1));
     scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     leader.done().await;
-    // It was just told; it learns of the change soon, although no other plan comes.
+    // It just got one; it learns of the change soon, although no other plan comes.
     take(&scene, 300);
     scene.execute(&leader, plan(2, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     assert_eq!(leader.done().await.sequence, 2);
-    assert_eq!(leader.next().await, told(300));
+    assert_eq!(leader.next().await, payload_delay(300));
     // An unchanged delay is not sent again.
     for sequence in 3..=12 {
         scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
         leader.done().await;
         tokio::time::sleep(DELAY_SENT_EVERY / 8).await;
     }
-    // A new leader is told at once.
+    // A new leader gets it at once.
     let (mut next, _) = scene.sealed().await;
-    assert_eq!(next.next().await, told(300));
+    assert_eq!(next.next().await, payload_delay(300));
 }
 
 #[tokio::test]
@@ -173,7 +173,7 @@ async fn it_is_idle_once_no_more_plans_come_and_the_last_one_has_run() {
     scene.send(&leader, ToBackend::Retired { gpus: vec![GPU] });
     soon(scene.idle.wait_for(|idle| *idle)).await.unwrap();
 
-    // Another leader, which has not said that no plans come: it may send some.
+    // Another leader, which has not announced that no plans come: it may send some.
     let (next, _) = scene.sealed().await;
     soon(scene.idle.wait_for(|idle| !idle)).await.unwrap();
     scene.send(&leader, ToBackend::Retired { gpus: vec![GPU] });

@@ -56,10 +56,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_entry_is_waited_for_and_not_for_ever() {
         let at = |applied_index| Arc::new(View { applied_index, ..View::default() });
-        let (told, views) = watch::channel(at(6));
+        let (view_sender, views) = watch::channel(at(6));
         let mut waits = Box::pin(applied(views.clone(), 7));
         assert!(futures::poll!(&mut waits).is_pending());
-        told.send_replace(at(8));
+        view_sender.send_replace(at(8));
         assert!(waits.await.is_ok());
         let late = applied(views, 9).await.unwrap_err();
         assert!(late.message().contains("has not applied log entry 9 yet"), "{late}");

@@ -20,7 +20,7 @@ pub(crate) fn set_insecure_actor(peer: &PeerInfo, command: &mut Command) {
     }
 }
 
-/// Who asked for an operation, when, and under which id.
+/// The origin of an operation: the actor, the time and the id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OperationOrigin {
     pub(crate) id: OperationId,
@@ -47,7 +47,7 @@ impl Operations {
     ///
     /// # Errors
     /// If the id is malformed. For an empty id this replica makes one.
-    pub(crate) fn asked(&self, peer: &PeerInfo, id: &str, action: Action) -> Result<Operation, Status> {
+    pub(crate) fn client_operation(&self, peer: &PeerInfo, id: &str, action: Action) -> Result<Operation, Status> {
         let OperationOrigin { id, actor, at_unix_ms } = self.origin(peer, id)?;
         Ok(Operation { id, actor, at_unix_ms, avoid: None, action })
     }
@@ -55,7 +55,7 @@ impl Operations {
     /// The actor, as the certificate of the connection says.
     ///
     /// # Errors
-    /// As [`asked`](Self::asked).
+    /// As [`client_operation`](Self::client_operation).
     pub(crate) fn origin(&self, peer: &PeerInfo, id: &str) -> Result<OperationOrigin, Status> {
         let id = match id {
             "" => self.fresh_id(),
@@ -71,7 +71,7 @@ impl Operations {
     /// The actor that another replica names. Only replicas may do so; without certificates the actor is unknown.
     ///
     /// # Errors
-    /// As [`asked`](Self::asked).
+    /// As [`client_operation`](Self::client_operation).
     pub(crate) fn carried(&self, peer: &PeerInfo, id: &str, actor: &str) -> Result<OperationOrigin, Status> {
         let origin = self.origin(peer, id)?;
         match peer.identity {
@@ -110,12 +110,12 @@ mod tests {
         let ann = PeerInfo { addr: ([127, 0, 0, 1], 1).into(), identity };
         let nobody = PeerInfo { identity: None, ..ann };
 
-        let named = operations.asked(&ann, &"ab".repeat(16), unload()).unwrap();
+        let named = operations.client_operation(&ann, &"ab".repeat(16), unload()).unwrap();
         assert_eq!(named.id.to_string(), "ab".repeat(16));
         assert_eq!((named.actor.as_str(), named.at_unix_ms), ("operator/ann", 42));
 
-        let one = operations.asked(&nobody, "", unload()).unwrap();
-        let other = operations.asked(&nobody, "", unload()).unwrap();
+        let one = operations.client_operation(&nobody, "", unload()).unwrap();
+        let other = operations.client_operation(&nobody, "", unload()).unwrap();
         assert_eq!(one.actor, "insecure");
         assert_eq!((one.id.get(), other.id.get()), (7 << 64 | 1, 7 << 64 | 2));
 
@@ -128,7 +128,7 @@ mod tests {
         set_insecure_actor(&nobody, &mut carried);
         assert_eq!(carried, Command::Operate(Operation { actor: "insecure".into(), ..named }));
 
-        let status = operations.asked(&ann, "latest", unload()).unwrap_err();
+        let status = operations.client_operation(&ann, "latest", unload()).unwrap_err();
         assert!(status.message().starts_with("operation_id: `latest` is no operation id"), "{status}");
     }
 }

@@ -60,7 +60,8 @@ impl Viewer {
     }
 
     /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads, quarantined GPUs,
-    /// silent frontends, what every process knows, members of the group, and whether they are heard and apply the log.
+    /// silent frontends, what every process knows, members of the group, and whether they send heartbeats and apply the
+    /// log.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -83,7 +84,7 @@ impl Viewer {
         }
         let Members { voters, addresses } = self.group.members();
         let leads_since = self.presence.leads_since().unwrap_or(now);
-        let heard = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
+        let progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let members = addresses.into_iter().map(|(node, control_addr)| {
             if node == self.node {
                 let (applied_index, level) = (view.applied_index, Some(self.own_level.newest()));
@@ -92,11 +93,11 @@ impl Viewer {
             }
             let role = if voters.contains(&node) { GroupRole::Voter } else { GroupRole::Learner };
             let boot = view.nodes.get(&node).and_then(|node| node.boot);
-            let level = boot.and_then(|boot| heard.level_of(node, boot));
-            let applied_index = heard.of(node);
+            let level = boot.and_then(|boot| progress.level_of(node, boot));
+            let applied_index = progress.of(node);
             let lag = view.applied_index.saturating_sub(applied_index);
-            let silent = Some(Nanos::from(heard.silent(now, node, leads_since)));
-            let stuck = heard.stuck(now, node, leads_since).map(Nanos::from);
+            let silent = Some(Nanos::from(progress.silent(now, node, leads_since)));
+            let stuck = progress.stuck(now, node, leads_since).map(Nanos::from);
             (node, GroupMemberView { control_addr, role, applied_index, lag, level, silent, stuck })
         });
         view.group = members.collect();

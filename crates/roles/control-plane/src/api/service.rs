@@ -88,9 +88,9 @@ impl ControlService {
         }
     }
 
-    /// Has the cluster agree on the caller's action.
+    /// Makes the cluster agree on the caller's action.
     async fn operate<T>(&self, request: &Request<T>, id: &str, action: Action) -> Result<Reply, Status> {
-        let operation = self.operations.asked(&PeerInfo::of(request)?, id, action)?;
+        let operation = self.operations.client_operation(&PeerInfo::of(request)?, id, action)?;
         Ok(self.propose(Command::Operate(operation)).await?.reply)
     }
 
@@ -165,8 +165,8 @@ impl Control for ControlService {
         let peer_info = PeerInfo::of(&request)?;
         self.admits_watch(request.get_ref())?;
         let is_frontend = peer_info.has_role(&[Role::Frontend]);
-        let open_watch = request.get_ref().frontend.filter(|_| is_frontend).map(|told| {
-            self.presence.begin(Instant::now(), (FrontendId::new(told.frontend), BootId::new(told.boot_id)))
+        let open_watch = request.get_ref().frontend.filter(|_| is_frontend).map(|announced| {
+            self.presence.begin(Instant::now(), (FrontendId::new(announced.frontend), BootId::new(announced.boot_id)))
         });
         // One slot that keeps the latest view: a slow watcher costs no memory, and misses only outdated views.
         let cut =
@@ -212,8 +212,8 @@ impl Control for ControlService {
         request: Request<pb::RegisterBackendRequest>,
     ) -> Result<Response<pb::RegisterBackendReply>, Status> {
         check_identity(&PeerInfo::of(&request)?, Role::Backend, &request.get_ref().name)?;
-        let (who, told) = (format!("backend `{}`", request.get_ref().name), request.get_ref().level);
-        let (reply, level) = self.register(&who, told, convert::register_backend(request.into_inner())).await?;
+        let (who, announced) = (format!("backend `{}`", request.get_ref().name), request.get_ref().level);
+        let (reply, level) = self.register(&who, announced, convert::register_backend(request.into_inner())).await?;
         let Reply::Backend { backend, subcluster, gpus, token } = reply else { return Err(unexpected_reply(&reply)) };
         Ok(Response::new(pb::RegisterBackendReply {
             backend: backend.get(),
@@ -229,8 +229,8 @@ impl Control for ControlService {
         request: Request<pb::RegisterFrontendRequest>,
     ) -> Result<Response<pb::RegisterFrontendReply>, Status> {
         check_identity(&PeerInfo::of(&request)?, Role::Frontend, &request.get_ref().name)?;
-        let (who, told) = (format!("frontend `{}`", request.get_ref().name), request.get_ref().level);
-        let (reply, level) = self.register(&who, told, convert::register_frontend(request.into_inner())).await?;
+        let (who, announced) = (format!("frontend `{}`", request.get_ref().name), request.get_ref().level);
+        let (reply, level) = self.register(&who, announced, convert::register_frontend(request.into_inner())).await?;
         let Reply::Frontend { frontend } = reply else { return Err(unexpected_reply(&reply)) };
         Ok(Response::new(pb::RegisterFrontendReply { frontend: frontend.get(), level: level.get().into() }))
     }
@@ -344,7 +344,7 @@ impl Control for ControlService {
         request: Request<pb::ChangeReplicasRequest>,
     ) -> Result<Response<pb::ChangeReplicasReply>, Status> {
         let (peer, change) = (PeerInfo::of(&request)?, request.get_ref());
-        let operation = self.operations.asked(&peer, &change.operation_id, convert::change(change))?;
+        let operation = self.operations.client_operation(&peer, &change.operation_id, convert::change(change))?;
         let command = Command::Operate(operation.clone());
         command.validate().map_err(CallError::from)?;
         match self.proposer.leader_elsewhere()? {
@@ -389,8 +389,8 @@ impl Control for ControlService {
             let raised = self.proposer.client(leader)?.raise_level(onward).await;
             return raised.map_err(|status| of_this_replica(leader, status));
         }
-        // A replica that does not lead has heard no one, and one that was deposed may not know it, nor what has come
-        // since.
+        // A replica that does not lead has received no reports, and a deposed leader may not know that it is deposed,
+        // nor what has come since.
         self.proposer.linearize_once(true).await?;
         let level = self.proposer.cluster_level().newest();
         let behind = self.viewer.view_with_group().behind(level);

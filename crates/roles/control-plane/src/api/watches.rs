@@ -41,12 +41,12 @@ impl Drop for Watching {
 pub(crate) struct CutWatch {
     views: watch::Receiver<Arc<SortedView>>,
     scope: BackendScope,
-    told: Option<View>,
+    last_sent: Option<View>,
 }
 
 impl CutWatch {
     pub(crate) fn begin(views: watch::Receiver<Arc<SortedView>>, scope: BackendScope) -> Self {
-        Self { views, scope, told: None }
+        Self { views, scope, last_sent: None }
     }
 
     /// The next view to send: at once if its content is new, after [`UNCHANGED_AFTER`] if only its index is. None once
@@ -55,14 +55,14 @@ impl CutWatch {
         let mut due = None;
         loop {
             let whole = Arc::clone(&self.views.borrow_and_update());
-            match &self.told {
-                Some(told) if whole.applied_index <= told.applied_index => {}
-                told => {
+            match &self.last_sent {
+                Some(last_sent) if whole.applied_index <= last_sent.applied_index => {}
+                last_sent => {
                     let now = Instant::now();
                     let at = *due.get_or_insert(now + UNCHANGED_AFTER);
                     let cut = whole.for_backend(self.scope);
-                    if now >= at || !told.as_ref().is_some_and(|told| told.says_the_same(&cut)) {
-                        self.told = Some(cut.clone());
+                    if now >= at || !last_sent.as_ref().is_some_and(|last_sent| last_sent.says_the_same(&cut)) {
+                        self.last_sent = Some(cut.clone());
                         return Some(cut);
                     }
                 }
@@ -93,7 +93,7 @@ mod tests {
         Arc::new(Arc::new(View { applied_index, subclusters, backends, ..View::default() }).into())
     }
 
-    async fn told(watch: &mut CutWatch) -> (u64, Token, Duration) {
+    async fn next_view(watch: &mut CutWatch) -> (u64, Token, Duration) {
         let since = Instant::now();
         let view = watch.next().await.unwrap();
         (view.applied_index, view.subclusters[&SCOPE.subcluster].token, since.elapsed())
@@ -103,16 +103,20 @@ mod tests {
     async fn what_concerns_it_is_told_at_once_and_the_rest_as_an_age_later() {
         let (publish, views) = watch::channel(view(5, [1, 1]));
         let mut watch = CutWatch::begin(views, SCOPE);
-        assert_eq!(told(&mut watch).await, (5, Token::new(1), Duration::ZERO), "the first one");
+        assert_eq!(next_view(&mut watch).await, (5, Token::new(1), Duration::ZERO), "the first one");
         publish.send_replace(view(6, [6, 1]));
-        assert_eq!(told(&mut watch).await, (6, Token::new(6), Duration::ZERO), "its own sub-cluster");
+        assert_eq!(next_view(&mut watch).await, (6, Token::new(6), Duration::ZERO), "its own sub-cluster");
         publish.send_replace(view(7, [6, 7]));
         let newer = tokio::spawn(async move {
             tokio::time::sleep(UNCHANGED_AFTER / 2).await;
             publish.send_replace(view(8, [6, 8]));
             publish
         });
-        assert_eq!(told(&mut watch).await, (8, Token::new(6), UNCHANGED_AFTER), "once, with the age of the newest");
+        assert_eq!(
+            next_view(&mut watch).await,
+            (8, Token::new(6), UNCHANGED_AFTER),
+            "once, with the age of the newest"
+        );
         let publish = newer.await.unwrap();
         publish.send_replace(view(8, [6, 8]));
         let nothing = tokio::time::timeout(UNCHANGED_AFTER * 3, watch.next()).await;
@@ -127,11 +131,11 @@ mod tests {
     async fn a_change_that_was_undone_is_forgotten_by_who_heard_of_it_elsewhere() {
         let (publish, views) = watch::channel(view(5, [1, 1]));
         let mut watch = CutWatch::begin(views, SCOPE);
-        told(&mut watch).await;
+        next_view(&mut watch).await;
         let heard_elsewhere = 6;
         publish.send_replace(view(6, [6, 1]));
         publish.send_replace(view(7, [1, 1]));
-        let (index, token, _) = told(&mut watch).await;
+        let (index, token, _) = next_view(&mut watch).await;
         assert!(index > heard_elsewhere);
         assert_eq!(token, Token::new(1));
     }

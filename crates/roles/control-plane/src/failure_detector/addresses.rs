@@ -103,7 +103,7 @@ mod tests {
     async fn names_are_resolved_elsewhere_and_what_is_known_stays() {
         let configured = [(1, "127.0.0.1:7"), (2, "localhost:8"), (3, "without-a-port")];
         let configured = configured.map(|(id, addr)| (NodeId::new(id), addr.to_owned())).into();
-        let (told, views) = watch::channel(Arc::new(View::default()));
+        let (view_sender, views) = watch::channel(Arc::new(View::default()));
         let addresses = HeartbeatAddresses::new(configured, views);
         assert_eq!(addresses.sockets("127.0.0.1:7").len(), 1, "nothing to resolve");
         assert!(addresses.sockets("localhost:8").is_empty(), "and nobody is asked who may take long");
@@ -120,7 +120,7 @@ mod tests {
         };
         known("localhost:8").await;
         let node = NodeView { beat_addr: "localhost:10".into(), ..NodeView::default() };
-        told.send_replace(Arc::new(View { nodes: [(NodeId::new(4), node)].into(), ..View::default() }));
+        view_sender.send_replace(Arc::new(View { nodes: [(NodeId::new(4), node)].into(), ..View::default() }));
         known("localhost:10").await;
         assert!(addresses.sockets("without-a-port").is_empty());
         stop.cancel();

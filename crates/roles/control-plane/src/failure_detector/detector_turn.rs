@@ -55,7 +55,7 @@ impl DetectorTurn {
     pub(crate) fn run(&mut self, now: Instant, heard: impl IntoIterator<Item = TimedEvent>, actions: &mut Vec<Action>) {
         if now > self.due + self.limits.late {
             self.metrics.detector_late.inc();
-            tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it forgives everybody");
+            tracing::debug!(late = ?(now - self.due), "the failure detector was held up; it discards its suspicions");
             self.detector.reset_suspicions(now);
             self.due = now;
         }

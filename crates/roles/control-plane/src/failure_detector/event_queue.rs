@@ -22,8 +22,8 @@ pub(crate) struct EventQueue {
 impl EventQueue {
     /// A queue with room for `max` events, and its receiver.
     pub(crate) fn new(max: usize) -> (Self, Receiver<TimedEvent>) {
-        let (queue, heard) = sync_channel(max);
-        (Self { queue, waker: Arc::default() }, heard)
+        let (queue, receiver) = sync_channel(max);
+        (Self { queue, waker: Arc::default() }, receiver)
     }
 
     /// Queues an event received at that time. False if the detector has ended.
@@ -66,13 +66,13 @@ mod tests {
     #[test]
     fn heartbeats_wait_for_the_next_look_and_what_is_urgent_or_too_much_does_not() {
         let (node, boot, now) = (NodeId::new(2), BootId::new(20), Instant::now());
-        let (events, heard) = EventQueue::new(2);
+        let (events, receiver) = EventQueue::new(2);
         let woken = || events.woken().now_or_never().is_some();
         assert!(events.queue(now, DetectorEvent::Heartbeat { node, boot }) && !woken());
         assert!(events.queue(now, DetectorEvent::Lost { node, boot }) && woken());
         assert!(events.queue(now, DetectorEvent::Heartbeat { node, boot }) && woken(), "there is no room");
-        assert_eq!(heard.try_iter().map(|(_, event)| event).last(), Some(DetectorEvent::Lost { node, boot }));
-        drop(heard);
+        assert_eq!(receiver.try_iter().map(|(_, event)| event).last(), Some(DetectorEvent::Lost { node, boot }));
+        drop(receiver);
         assert!(!events.queue(now, DetectorEvent::Heartbeat { node, boot }));
     }
 }

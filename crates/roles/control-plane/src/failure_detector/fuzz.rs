@@ -60,7 +60,8 @@ fn acknowledge(bytes: &[u8]) -> bool {
     let (limits, now, cluster) = (Liveness::LAN, Instant::now(), cluster_hash(CLUSTER));
     let (_lead, leadership) = watch::channel(Leadership::default());
     let (_apply, applied) = watch::channel(7);
-    let (contact_state, told) = watch::channel(ContactState { in_contact: true, heard: false, member: true });
+    let (contact_state, contact_receiver) =
+        watch::channel(ContactState { in_contact: true, heard: false, member: true });
     let (me, boot, checkpoints, silence_switch) =
         (NodeId::new(2), BootId::new(20), Checkpoints::default(), SilenceSwitch::default());
     let level = Level::NEWEST;
@@ -76,7 +77,7 @@ fn acknowledge(bytes: &[u8]) -> bool {
         let ack = Ack::decode(bytes, cluster);
         assert_eq!(heartbeat_state.acknowledged(bytes).is_ok(), ack.is_some());
         let Some(ack) = ack else { return false };
-        assert_eq!(told.borrow().member, ack.member);
+        assert_eq!(contact_receiver.borrow().member, ack.member);
         heartbeat_state.end_turn(now);
     }
     rest.is_empty()

@@ -195,7 +195,7 @@ mod tests {
     fn a_line_that_is_silent_for_long_is_given_up_and_an_answer_is_heard_for_a_moment() {
         let (limits, start, cluster) = (Liveness::LAN, Instant::now(), cluster_hash("blue"));
         let sources = sources();
-        let told = sources.contact_state.subscribe();
+        let contact_receiver = sources.contact_state.subscribe();
         let mut heartbeat_state = HeartbeatState::new(sources, start, limits);
 
         heartbeat_state.dialled(start);
@@ -204,11 +204,11 @@ mod tests {
         heartbeat_state.acknowledged(&Ack { sequence, member: false }.encode(cluster)).unwrap();
         assert_eq!(Heartbeat::decode(&heartbeat_state.heartbeat(at).unwrap(), cluster).unwrap().echoed, sequence);
         heartbeat_state.end_turn(at);
-        assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: true, member: false });
+        assert_eq!(*contact_receiver.borrow(), ContactState { in_contact: true, heard: true, member: false });
         // Contact counts from when the heartbeat was sent, however late the answer came.
         let late = start + limits.answer() + Duration::from_millis(1);
         heartbeat_state.end_turn(late);
-        assert_eq!(*told.borrow(), ContactState { in_contact: true, heard: false, member: false });
+        assert_eq!(*contact_receiver.borrow(), ContactState { in_contact: true, heard: false, member: false });
         assert!(heartbeat_state.acknowledged(&[0; ACK_BYTES]).is_err(), "no acknowledgement of this cluster");
         assert!(heartbeat_state.heartbeat(start + limits.answer()).is_ok());
         assert!(heartbeat_state.heartbeat(late).is_err());

@@ -19,24 +19,24 @@ pub(crate) struct Progress {
 struct Applied {
     boot: BootId,
     index: u64,
-    /// The newest level that it knows, once it has told.
+    /// The newest level that it knows, once it has reported it.
     level: Option<Level>,
-    heard: Instant,
+    last_heard: Instant,
     /// While it lags: the index that it has to reach, since when, and whether its lag was logged.
     owes: Option<(u64, Instant, bool)>,
 }
 
 impl Applied {
-    /// Whether it still reports its progress. That of one that died or was replaced is unknown.
+    /// Whether it still reports its progress. The progress of a replica that died or was replaced is unknown.
     fn is_heard(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.heard) <= APPLIES_WITHIN
+        now.saturating_duration_since(self.last_heard) <= APPLIES_WITHIN
     }
 }
 
 impl Progress {
     /// Records a heartbeat to a leader that has applied `own`. Returns whether the replica applies the log.
     pub(crate) fn record(&mut self, now: Instant, (node, boot): (NodeId, BootId), index: u64, own: u64) -> bool {
-        let known = self.nodes.entry(node).or_insert(Applied { boot, index, level: None, heard: now, owes: None });
+        let known = self.nodes.entry(node).or_insert(Applied { boot, index, level: None, last_heard: now, owes: None });
         if known.boot != boot {
             known.level = None;
         }
@@ -44,13 +44,13 @@ impl Progress {
         if known.boot != boot || !known.is_heard(now) {
             known.owes = None;
         }
-        (known.boot, known.index, known.heard) = (boot, index, now);
+        (known.boot, known.index, known.last_heard) = (boot, index, now);
         if known.owes.is_none_or(|(owed, ..)| index >= owed) {
             known.owes = (index < own).then_some((own, now, false));
         }
-        let Some((owed, since, told)) = &mut known.owes else { return true };
+        let Some((owed, since, is_logged)) = &mut known.owes else { return true };
         let late = now.saturating_duration_since(*since) > APPLIES_WITHIN;
-        if late && !std::mem::replace(told, true) {
+        if late && !std::mem::replace(is_logged, true) {
             tracing::error!(
                 %node, applied = index, expected = *owed,
                 "replica does not apply what was agreed {APPLIES_WITHIN:?} ago: it counts as down and leads no sub-cluster until it does"
@@ -59,32 +59,32 @@ impl Progress {
         !late
     }
 
-    /// Records what a boot of a replica told with its last heartbeat.
+    /// Records what a boot of a replica reported with its last heartbeat.
     pub(crate) fn set_level(&mut self, (node, boot): (NodeId, BootId), level: Level) {
         if let Some(known) = self.nodes.get_mut(&node).filter(|known| known.boot == boot) {
             known.level = Some(level);
         }
     }
 
-    /// The newest level that a boot of a replica knows, if it has told.
+    /// The newest level that a boot of a replica knows, if it has reported it.
     pub(crate) fn level_of(&self, node: NodeId, boot: BootId) -> Option<Level> {
         self.nodes.get(&node).filter(|known| known.boot == boot)?.level
     }
 
-    /// The number of lagging replicas that are heard.
+    /// The number of lagging replicas that send heartbeats.
     pub(crate) fn late(&self, now: Instant) -> usize {
-        let is_late = |known: &&Applied| known.is_heard(now) && known.owes.is_some_and(|(.., told)| told);
+        let is_late = |known: &&Applied| known.is_heard(now) && known.owes.is_some_and(|(.., is_logged)| is_logged);
         self.nodes.values().filter(is_late).count()
     }
 
-    /// How long a replica was not heard by this one, which has led since then.
+    /// How long ago this replica, which has led since then, last heard from another one.
     pub(crate) fn silent(&self, now: Instant, node: NodeId, leads_since: Instant) -> Duration {
-        let heard = self.nodes.get(&node).map_or(leads_since, |known| known.heard.max(leads_since));
-        now.saturating_duration_since(heard)
+        let last_heard = self.nodes.get(&node).map_or(leads_since, |known| known.last_heard.max(leads_since));
+        now.saturating_duration_since(last_heard)
     }
 
-    /// For how long a replica has not come to where this one was, which has led since then; none if it is not late, or
-    /// not heard: then it is not known.
+    /// For how long a replica has not reached what this one, which has led since then, had applied; none if it is not
+    /// late, or sends no heartbeats: then it is not known.
     pub(crate) fn stuck(&self, now: Instant, node: NodeId, leads_since: Instant) -> Option<Duration> {
         let known = self.nodes.get(&node)?;
         let (_, since, is_late) = known.owes?;

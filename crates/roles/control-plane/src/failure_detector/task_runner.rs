@@ -161,12 +161,12 @@ async fn listen(shared: Shared, listener: Listener, events: mpsc::Sender<Detecto
 }
 
 async fn read_heartbeats(shared: Shared, mut stream: Connection, events: mpsc::Sender<DetectorEvent>) {
-    let mut heard = None;
+    let mut peer = None;
     let mut trip = RoundTrip::new(shared.limits.answer());
     let mut bytes = [0; HEARTBEAT_BYTES];
     while stream.read_exact(&mut bytes).await.is_ok() {
         let Some(heartbeat) = Heartbeat::decode(&bytes, shared.cluster) else { break };
-        heard = Some((heartbeat.node, heartbeat.boot));
+        peer = Some((heartbeat.node, heartbeat.boot));
         shared.metrics.heartbeats_received.inc();
         let recent = trip.is_recent(Instant::now().into_std(), heartbeat.echoed);
         let alive = shared.context.records.record(&heartbeat, Instant::now().into_std());
@@ -182,7 +182,7 @@ async fn read_heartbeats(shared: Shared, mut stream: Connection, events: mpsc::S
             trip.answered(Instant::now().into_std(), heartbeat.sequence);
         }
     }
-    if let Some((node, boot)) = heard {
+    if let Some((node, boot)) = peer {
         let _ = events.send(DetectorEvent::Lost { node, boot }).await;
     }
 }

@@ -15,13 +15,13 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits until `told` is ready, or until that time if there is one; returns the value, if there is one. The future
+/// Waits until `future` is ready, or until that time if there is one; returns the value, if there is one. The future
 /// must not need a runtime: timers and sockets do, channels do not.
-pub(crate) fn wait_until<T>(until: Option<Instant>, told: impl Future<Output = T>) -> Option<T> {
+pub(crate) fn wait_until<T>(until: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let (mut told, mut context) = (pin!(told), Context::from_waker(&waker));
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
     loop {
-        if let Poll::Ready(given) = told.as_mut().poll(&mut context) {
+        if let Poll::Ready(given) = future.as_mut().poll(&mut context) {
             return Some(given);
         }
         match until.map(|until| until.saturating_duration_since(Instant::now())) {

@@ -144,7 +144,7 @@ async fn ask(proposer: &Proposer, node: NodeId, question: Question) -> Result<(u
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable })).await;
     let answer = answer.map_err(|_| format!("no answer within {ANSWER_WITHIN:?}"))?;
     let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
-    // Who speaks for a quorum is its leader.
+    // Only its leader speaks for a quorum.
     if question == Question::Replica && answer.replica != node.get() {
         return Err(format!("replica {} answers there", answer.replica));
     }
@@ -166,8 +166,8 @@ mod tests {
         let there = View { nodes: [(ME, NodeView::default())].into(), ..View::default() };
         let removed = View { removed_nodes: [ME].into(), ..View::default() };
         let other = View { nodes: [(NodeId::new(1), NodeView::default())].into(), ..View::default() };
-        let said = [there, removed, other].map(|view| member_status(ME, &view));
-        assert_eq!(said, [MemberStatus::Known, MemberStatus::Removed, MemberStatus::New]);
+        let statuses = [there, removed, other].map(|view| member_status(ME, &view));
+        assert_eq!(statuses, [MemberStatus::Known, MemberStatus::Removed, MemberStatus::New]);
     }
 
     #[test]

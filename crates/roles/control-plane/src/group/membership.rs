@@ -157,8 +157,8 @@ impl Membership {
         tracing::info!(%node, addr, "a replica comes: it catches up first");
         let group = self.proposer.group();
         if before.addresses.get(node).is_some_and(|known| known != addr) {
-            // A learner that never answered, perhaps at a wrong address: the group would keep the first address it
-            // was told.
+            // A learner that never answered, perhaps at a wrong address: the group would keep the first address that it
+            // was given.
             group.remove_learners([*node].into()).await?;
         }
         let caught_up = async {
@@ -301,8 +301,8 @@ pub(crate) async fn left_out(
             }
             for node in proposer.others() {
                 let Ok(mut client) = proposer.client(node) else { continue };
-                let asked = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: true })).await;
-                let Ok(Ok(answer)) = asked else { continue };
+                let response = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable: true })).await;
+                let Ok(Ok(answer)) = response else { continue };
                 let Ok(view) = View::try_from(answer.into_inner()) else { continue };
                 if !view.group.is_empty() && !view.group.contains_key(&me) {
                     let words = Refusal::NodeRemoved { node: me };

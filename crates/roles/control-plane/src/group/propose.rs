@@ -124,7 +124,7 @@ impl Proposer {
         all.into_iter().filter(|node| *node != self.node).collect()
     }
 
-    /// Has the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command with an unknown outcome is
+    /// Makes the cluster agree on a command, for at most [`PROPOSE_WITHIN`]. A command with an unknown outcome is
     /// proposed again: registrations and reports are idempotent, and the state remembers operations by id and repeats
     /// its answer.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Accepted, CallError> {
@@ -163,8 +163,8 @@ impl Proposer {
     /// what it takes for the oldest.
     async fn level(&self) -> Result<Level, AttemptError> {
         let level = self.net.level();
-        if let Some(told) = level.known() {
-            return Ok(told);
+        if let Some(known) = level.known() {
+            return Ok(known);
         }
         match self.group.read_index().await {
             Ok(_) => Ok(level.known_by_whole_log().unwrap_or_else(|| level.newest())),

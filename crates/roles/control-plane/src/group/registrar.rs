@@ -38,7 +38,7 @@ const HOLD_DOWN_MAX: Duration = Duration::from_secs(10);
 /// a standby than away.
 const STAY: Duration = Duration::from_secs(2);
 
-/// What a replica knows of itself.
+/// A replica's information on itself.
 pub(crate) struct RegistrarInputs {
     pub(crate) views: watch::Receiver<Arc<View>>,
     pub(crate) contact_state: watch::Receiver<ContactState>,
@@ -86,7 +86,7 @@ pub(crate) async fn run(
     let (node, boot) = (process.config.node, process.config.boot);
     let up = |view: &Arc<View>| view.nodes.get(&node).is_some_and(|n| n.up && n.boot == Some(boot));
     let mut hold_down = HoldDown::default();
-    let told = views.clone();
+    let policy_views = views.clone();
     let keep = async {
         loop {
             if let Err(refusal) = register(&registration, &process, &proposer, &metrics).await {
@@ -111,7 +111,7 @@ pub(crate) async fn run(
             let came = Instant::now();
             let over = tokio::select! {
                 down = views.wait_for(|view| !up(view)) => down.is_err(),
-                never = report_policies(&process, &proposer, told.clone()) => match never {},
+                never = report_policies(&process, &proposer, policy_views.clone()) => match never {},
             };
             if over {
                 return;

@@ -33,7 +33,7 @@ pub(crate) struct ClusterStateMachine {
     applied: watch::Sender<u64>,
     checkpoints: Checkpoints,
     metrics: Metrics,
-    /// What this process knows; it is told what the state says.
+    /// What this process knows; it follows the state.
     level: ClusterLevel,
 }
 
@@ -181,11 +181,11 @@ mod tests {
     #[test]
     fn a_cluster_begins_at_the_level_of_its_first_entry() {
         for level in [Level::OLDEST, Level::NEWEST] {
-            let told = ClusterLevel::default();
-            let (mut state_machine, _) = state_machine(told.clone());
-            assert_eq!(told.known(), None);
+            let cluster_level = ClusterLevel::default();
+            let (mut state_machine, _) = state_machine(cluster_level.clone());
+            assert_eq!(cluster_level.known(), None);
             state_machine.apply(1, &entry(registration(1), level)).unwrap();
-            assert_eq!((told.known(), state_machine.state.read().level()), (Some(level), level));
+            assert_eq!((cluster_level.known(), state_machine.state.read().level()), (Some(level), level));
             // A leader that had not applied the first one yet.
             state_machine.apply(2, &entry(registration(2), Level::OLDEST)).unwrap();
             assert_eq!(state_machine.state.read().level(), level);

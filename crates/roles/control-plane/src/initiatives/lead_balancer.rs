@@ -146,16 +146,16 @@ mod tests {
         }
 
         /// Applies the proposals of the lead balancer until there are none, and returns the replicas that were asked.
-        fn asked(&mut self, ms: u64) -> Vec<u64> {
-            let mut asked = Vec::new();
+        fn successors(&mut self, ms: u64) -> Vec<u64> {
+            let mut successors = Vec::new();
             while let Some(command) = self.step(ms) {
                 if let Command::BeginHandover { to, .. } = &command {
-                    asked.push(to.get());
+                    successors.push(to.get());
                 }
                 self.apply(&command);
-                assert!(asked.len() < 100);
+                assert!(successors.len() < 100);
             }
-            asked
+            successors
         }
 
         fn complete_all(&mut self) {
@@ -171,48 +171,48 @@ mod tests {
     #[test]
     fn the_load_is_spread_only_after_a_calm_and_one_at_a_time() {
         let mut scene = Scene::new(4);
-        assert_eq!(scene.asked(0), [0_u64; 0]);
-        assert_eq!(scene.asked(4_999), [0_u64; 0]);
-        assert_eq!(scene.asked(5_000), [2], "one, and not to the Raft leader");
+        assert_eq!(scene.successors(0), [0_u64; 0]);
+        assert_eq!(scene.successors(4_999), [0_u64; 0]);
+        assert_eq!(scene.successors(5_000), [2], "one, and not to the Raft leader");
         scene.complete_all();
-        assert_eq!(scene.asked(5_001), [2]);
+        assert_eq!(scene.successors(5_001), [2]);
         scene.complete_all();
-        assert_eq!(scene.asked(60_000), [0_u64; 0], "two and two");
+        assert_eq!(scene.successors(60_000), [0_u64; 0], "two and two");
         scene.node(2, 21);
-        assert_eq!(scene.asked(61_000), [0_u64; 0], "a replica that just restarted gets nothing yet");
-        assert_eq!(scene.asked(66_000), [2]);
+        assert_eq!(scene.successors(61_000), [0_u64; 0], "a replica that just restarted gets nothing yet");
+        assert_eq!(scene.successors(66_000), [2]);
     }
 
     #[test]
     fn a_drain_waits_for_no_calm_and_goes_many_at_a_time() {
         let mut scene = Scene::new(40);
         scene.drain(1);
-        assert_eq!(scene.asked(0), [2; DRAINS_MAX]);
+        assert_eq!(scene.successors(0), [2; DRAINS_MAX]);
         scene.complete_all();
-        assert_eq!(scene.asked(1).len(), DRAINS_MAX);
+        assert_eq!(scene.successors(1).len(), DRAINS_MAX);
         scene.complete_all();
-        assert_eq!(scene.asked(2).len(), 40 - 2 * DRAINS_MAX);
+        assert_eq!(scene.successors(2).len(), 40 - 2 * DRAINS_MAX);
     }
 
     #[test]
     fn a_successor_that_does_not_get_ready_is_given_up_and_another_one_is_asked() {
         let mut scene = Scene::new(1);
         scene.drain(1);
-        assert_eq!(scene.asked(0), [2]);
-        assert_eq!(scene.asked(2_000), [0_u64; 0]);
-        assert_eq!(scene.asked(2_001), [3], "the Raft leader rather than one that does not get ready");
-        assert_eq!(scene.asked(4_100), [0_u64; 0], "nobody is left to ask");
+        assert_eq!(scene.successors(0), [2]);
+        assert_eq!(scene.successors(2_000), [0_u64; 0]);
+        assert_eq!(scene.successors(2_001), [3], "the Raft leader rather than one that does not get ready");
+        assert_eq!(scene.successors(4_100), [0_u64; 0], "nobody is left to ask");
         assert_eq!(scene.state.handovers(), 0);
-        assert_eq!(scene.asked(12_100), [2], "forgiven");
+        assert_eq!(scene.successors(12_100), [2], "forgiven");
     }
 
     #[test]
     fn who_does_not_lead_the_control_group_plans_nothing_and_starts_afresh() {
         let mut scene = Scene::new(4);
-        assert_eq!(scene.asked(0), [0_u64; 0]);
+        assert_eq!(scene.successors(0), [0_u64; 0]);
         let later = scene.start + Duration::from_secs(20);
         assert_eq!(scene.lead_balancer.step(later, &scene.state, None), None);
-        assert_eq!(scene.asked(20_001), [0_u64; 0], "the calm begins with the leadership");
-        assert_eq!(scene.asked(25_001), [2]);
+        assert_eq!(scene.successors(20_001), [0_u64; 0], "the calm begins with the leadership");
+        assert_eq!(scene.successors(25_001), [2]);
     }
 }

@@ -70,17 +70,17 @@ impl ScalerTarget {
 }
 
 impl ScalerService {
-    fn metric(&self, asked: &ScalerTarget) -> Result<ScalerMetric, Status> {
-        let id = self.state.read().subcluster_named(&asked.subcluster).map(|(id, _)| id);
-        let id = id.ok_or_else(|| Status::not_found(format!("no sub-cluster is named `{}`", asked.subcluster)))?;
+    fn metric(&self, target: &ScalerTarget) -> Result<ScalerMetric, Status> {
+        let id = self.state.read().subcluster_named(&target.subcluster).map(|(id, _)| id);
+        let id = id.ok_or_else(|| Status::not_found(format!("no sub-cluster is named `{}`", target.subcluster)))?;
         let advised = self.reported.lock().unwrap_or_else(PoisonError::into_inner).scaling.advice(id);
         let advised = advised.ok_or_else(|| {
             Status::unavailable(format!(
                 "nothing is known of sub-cluster `{}` yet: its lead reports every second",
-                asked.subcluster
+                target.subcluster
             ))
         })?;
-        let place = match (&asked.kind, advised.kinds.as_slice()) {
+        let place = match (&target.kind, advised.kinds.as_slice()) {
             (None, [_]) => Some(0),
             (None, kinds) => {
                 let words = format!("scalerMetadata.gpuKind: missing, and there are {}; name one", kinds.join(", "));
@@ -88,30 +88,30 @@ impl ScalerService {
             }
             (Some(kind), kinds) => kinds.iter().position(|known| known == kind),
         };
-        place.and_then(|place| scaler_metric(&advised.advice, place, asked.gpus_per_replica)).ok_or_else(|| {
+        place.and_then(|place| scaler_metric(&advised.advice, place, target.gpus_per_replica)).ok_or_else(|| {
             let known = advised.kinds.join(", ");
-            Status::not_found(format!("sub-cluster `{}` has no such GPUs; it has {known}", asked.subcluster))
+            Status::not_found(format!("sub-cluster `{}` has no such GPUs; it has {known}", target.subcluster))
         })
     }
 
     /// The Raft leader's answer, whichever replica that is.
     async fn query_leader(
         &self,
-        asked: ScalerTarget,
+        target: ScalerTarget,
         reference: Option<pb::ScaledObjectRef>,
         forwarded: bool,
     ) -> Result<ScalerMetric, Status> {
         let Some(leader) = self.proposer.leader_elsewhere()?.filter(|_| !forwarded) else {
-            return self.metric(&asked);
+            return self.metric(&target);
         };
         let mut client = self.proposer.scaler_client(leader)?;
         let mut request =
-            Request::new(pb::GetMetricsRequest { scaled_object_ref: reference, metric_name: asked.metric_name() });
+            Request::new(pb::GetMetricsRequest { scaled_object_ref: reference, metric_name: target.metric_name() });
         request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
         let values = client.get_metrics(request).await?.into_inner().metric_values;
         let value = values.first().map(|value| value.metric_value);
         let value = value.ok_or_else(|| Status::internal(format!("{leader} answered no value")))?;
-        let per_replica = i64::from(asked.gpus_per_replica);
+        let per_replica = i64::from(target.gpus_per_replica);
         Ok(ScalerMetric { value, per_replica, active: value > 0 })
     }
 }
@@ -126,8 +126,8 @@ impl ExternalScaler for ScalerService {
 
     async fn is_active(&self, request: Request<pb::ScaledObjectRef>) -> Result<Response<pb::IsActiveResponse>, Status> {
         let (forwarded, reference) = (forwarded(&request), request.into_inner());
-        let asked = ScalerTarget::read(Some(&reference))?;
-        let metric = self.query_leader(asked, Some(reference), forwarded).await?;
+        let target = ScalerTarget::read(Some(&reference))?;
+        let metric = self.query_leader(target, Some(reference), forwarded).await?;
         Ok(Response::new(pb::IsActiveResponse { result: metric.active }))
     }
 
@@ -136,11 +136,11 @@ impl ExternalScaler for ScalerService {
         request: Request<pb::ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let reference = request.into_inner();
-        let asked = ScalerTarget::read(Some(&reference))?;
+        let target = ScalerTarget::read(Some(&reference))?;
         let (service, mut last) = (self.clone(), None);
         let answers = IntervalStream::new(tokio::time::interval(STREAM_EVERY)).then(move |_| {
-            let (service, asked, reference) = (service.clone(), asked.clone(), reference.clone());
-            async move { service.query_leader(asked, Some(reference), false).await.ok().map(|metric| metric.active) }
+            let (service, target, reference) = (service.clone(), target.clone(), reference.clone());
+            async move { service.query_leader(target, Some(reference), false).await.ok().map(|metric| metric.active) }
         });
         let changes = answers.filter_map(move |active| {
             // An answer that is not available has not changed.
@@ -155,10 +155,10 @@ impl ExternalScaler for ScalerService {
         &self,
         request: Request<pb::ScaledObjectRef>,
     ) -> Result<Response<pb::GetMetricSpecResponse>, Status> {
-        let asked = ScalerTarget::read(Some(request.get_ref()))?;
-        let per_replica = asked.gpus_per_replica;
+        let target = ScalerTarget::read(Some(request.get_ref()))?;
+        let per_replica = target.gpus_per_replica;
         let spec = pb::MetricSpec {
-            metric_name: asked.metric_name(),
+            metric_name: target.metric_name(),
             target_size: i64::from(per_replica),
             target_size_float: f64::from(per_replica),
         };
@@ -170,9 +170,9 @@ impl ExternalScaler for ScalerService {
         request: Request<pb::GetMetricsRequest>,
     ) -> Result<Response<pb::GetMetricsResponse>, Status> {
         let (forwarded, request) = (forwarded(&request), request.into_inner());
-        let asked = ScalerTarget::read(request.scaled_object_ref.as_ref())?;
-        let metric_name = asked.metric_name();
-        let metric = self.query_leader(asked, request.scaled_object_ref, forwarded).await?;
+        let target = ScalerTarget::read(request.scaled_object_ref.as_ref())?;
+        let metric_name = target.metric_name();
+        let metric = self.query_leader(target, request.scaled_object_ref, forwarded).await?;
         let value =
             pb::MetricValue { metric_name, metric_value: metric.value, metric_value_float: metric.value as f64 };
         Ok(Response::new(pb::GetMetricsResponse { metric_values: vec![value] }))
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn a_triggers_settings_are_read_and_mistakes_named() {
-        let asked = ScalerTarget::read(Some(&reference(&[("subcluster", "pool"), ("gpusPerReplica", "4")]))).unwrap();
-        assert_eq!(asked, ScalerTarget { subcluster: "pool".into(), kind: None, gpus_per_replica: 4 });
-        assert_eq!(asked.metric_name(), "symphony-gpus-pool");
+        let target = ScalerTarget::read(Some(&reference(&[("subcluster", "pool"), ("gpusPerReplica", "4")]))).unwrap();
+        assert_eq!(target, ScalerTarget { subcluster: "pool".into(), kind: None, gpus_per_replica: 4 });
+        assert_eq!(target.metric_name(), "symphony-gpus-pool");
         let refused = |metadata: &[(&str, &str)], word: &str| {
             let error = ScalerTarget::read(Some(&reference(metadata))).unwrap_err();
             assert!(error.message().contains(word), "{error}");

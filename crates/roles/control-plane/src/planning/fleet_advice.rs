@@ -15,7 +15,7 @@ use symphony_types::{ITEM_BOUNDS, LatencyProfile, Nanos, SubclusterId};
 pub struct FleetSettings {
     /// All of them together, per hour.
     pub budget_per_hour: f64,
-    /// One of each kind. A kind without a price is not rented.
+    /// What one GPU of each kind costs per hour. A kind without a price is not rented.
     pub price_per_hour: BTreeMap<String, f64>,
 }
 
@@ -42,7 +42,7 @@ impl FleetSettings {
         kinds.filter(by_all).map(String::as_str).collect()
     }
 
-    /// The problem of answering the mix with GPUs of these kinds, at most so many of each.
+    /// The problem of answering the mix with GPUs of these kinds, at most this many of each.
     pub(crate) fn pose(
         &self,
         state: &ClusterState,
@@ -75,7 +75,7 @@ impl FleetSettings {
         measured_problem(self.budget_per_hour, priced, models, mix)
     }
 
-    /// What is told of the choice for these kinds.
+    /// The published advice about the choice for these kinds.
     pub(crate) fn advice(&self, kinds: &[String], planner: &FleetPlanner) -> FleetAdvice {
         FleetAdvice {
             budget_per_hour: self.budget_per_hour,

@@ -22,8 +22,8 @@ impl LastLoads {
 
     /// The last report on a sub-cluster, and its age.
     pub(crate) fn of(&self, subcluster: SubclusterId, now: Instant) -> Option<LoadView> {
-        let (at, said) = self.leads.get(&subcluster)?;
-        Some(LoadView { age: Nanos::from(now.saturating_duration_since(*at)), ..said.clone() })
+        let (at, load) = self.leads.get(&subcluster)?;
+        Some(LoadView { age: Nanos::from(now.saturating_duration_since(*at)), ..load.clone() })
     }
 
     /// Forgets sub-clusters that no longer exist.
@@ -52,7 +52,7 @@ mod tests {
         let (there, gone) = (SubclusterId::new(1), SubclusterId::new(9));
         let (start, mut last) = (Instant::now(), LastLoads::default());
         assert_eq!(last.of(there, start), None);
-        let said = |subcluster: SubclusterId, queued| {
+        let report = |subcluster: SubclusterId, queued| {
             let model = pb::ModelLoad {
                 model: 3,
                 arrived_items: 9,
@@ -69,8 +69,8 @@ mod tests {
             pb::SubclusterLoad { subcluster, token: 7, models, gpus, demand_ns, ..pb::SubclusterLoad::default() }
         };
         for queued in [8, 3] {
-            last.take(start, &said(there, queued));
-            last.take(start, &said(gone, queued));
+            last.take(start, &report(there, queued));
+            last.take(start, &report(gone, queued));
         }
         last.forget_gone(&cluster(&["pool"]));
         assert_eq!(last.of(gone, start), None);

@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn of_too_many_profiles_those_that_are_as_given_are_left_out_first() {
-        let said = |most: usize| {
+        let kept = |most: usize| {
             let of = |learnt| pb::SubclusterLoad { learnt, ..Default::default() };
             let mut loads = [
                 of(vec![learnt(1, "gpu", 1.0), learnt(2, "gpu", 2.0)]),
@@ -85,6 +85,6 @@ mod tests {
             leave_out(&mut loads, most);
             loads.iter().flat_map(|load| &load.learnt).map(|learnt| learnt.model).collect::<Vec<_>>()
         };
-        assert_eq!([said(4), said(3), said(2), said(1)], [vec![1, 2, 3, 4], vec![1, 2, 4], vec![2, 4], vec![2]]);
+        assert_eq!([kept(4), kept(3), kept(2), kept(1)], [vec![1, 2, 3, 4], vec![1, 2, 4], vec![2, 4], vec![2]]);
     }
 }

@@ -156,8 +156,8 @@ mod tests {
         assert!(nothing.rate_rps.is_none() && nothing.hop.is_none() && nothing.gammas[0].is_nan());
         for second in 0..20 {
             for frontend in [1, 2] {
-                let said = [("p".to_owned(), counts(100, 150)), ("other".to_owned(), counts(1, 1))];
-                book.take(at(second), &state, FrontendId::new(frontend), said);
+                let reports = [("p".to_owned(), counts(100, 150)), ("other".to_owned(), counts(1, 1))];
+                book.take(at(second), &state, FrontendId::new(frontend), reports);
             }
         }
         let measured = book.measured(at(20), "p", 1, 1);

@@ -61,16 +61,16 @@ impl Planner {
         let mut members = Holds::default();
         let mut splitter = Splitter::default();
         loop {
-            let asked = tokio::select! {
+            let ask = tokio::select! {
                 () = stop.cancelled() => return,
-                Some(asked) = self.asks.recv() => Some(asked),
+                Some(ask) = self.asks.recv() => Some(ask),
                 () = tokio::time::sleep(POLL_EVERY) => None,
             };
             if !leadership.borrow().is_leader {
                 trigger = EpochTrigger::new(self.settings.trigger.clone());
                 splitter.clear();
                 self.reported.lock().unwrap_or_else(PoisonError::into_inner).clear();
-                if let Some(Ask { answer, .. }) = asked {
+                if let Some(Ask { answer, .. }) = ask {
                     let _ = answer.send(Err("this replica does not lead the control group any more".into()));
                 }
                 continue;
@@ -83,7 +83,7 @@ impl Planner {
                 let reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
                 (reported.measured(now, &state), busy(&state), membership(&state))
             };
-            if let Some(Ask { adopt, origin, answer }) = asked {
+            if let Some(Ask { adopt, origin, answer }) = ask {
                 let outcome = match (measured, busy) {
                     (_, true) => Err("moves of an earlier plan are under way; see `symphony plan show`".to_owned()),
                     (None, _) => Err(format!(
@@ -115,7 +115,7 @@ impl Planner {
         }
     }
 
-    /// Has the budgets of pipelines split, and the cluster agree to those that have changed. The next round makes up
+    /// Splits the budgets of pipelines, and makes the cluster agree to those that have changed. The next round makes up
     /// for what is not agreed on.
     async fn split(&mut self, now: Instant, splitter: &mut Splitter) {
         let ask = || {

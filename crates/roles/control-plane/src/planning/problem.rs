@@ -291,8 +291,8 @@ pub(crate) mod tests {
         let mut measured = rates(&[700.0, 10.0]);
         let planned = |measured: &Measured| planned(&pose(&state, measured, &EpochSettings::default()).unwrap()).moves;
         assert_eq!(planned(&measured), []);
-        let said = pb::SubclusterLoad { subcluster: 1, learnt: vec![learnt(1, "gpu", 2.0)], ..Default::default() };
-        measured.profiles.take(&state, &said);
+        let load = pb::SubclusterLoad { subcluster: 1, learnt: vec![learnt(1, "gpu", 2.0)], ..Default::default() };
+        measured.profiles.take(&state, &load);
         let (left, right) = (SubclusterId::new(1), SubclusterId::new(2));
         let backend = WantedMove { what: Moved::Backend(BackendId::new(4)), from: right, to: left };
         assert_eq!(planned(&measured), [backend], "in truth it runs 307");

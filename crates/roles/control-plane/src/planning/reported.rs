@@ -124,12 +124,12 @@ mod tests {
             learner.ran(now, Run { gpu: 0, model: SLOW, items, took: Some(took) });
             learner.due_corrections(now);
         }
-        let said = learner.learnt().map(|(model, _, learnt)| {
+        let profiles = learner.learnt().map(|(model, _, learnt)| {
             let point = |&(batch, factor): &(u32, f64)| pb::StretchPoint { batch, factor: factor as f32 };
             let points = learnt.stretch.points().iter().map(point).collect();
             pb::LearntProfile { model: model.get(), gpu_kind: "gpu".into(), points, measured_max: learnt.measured_max }
         });
-        said.collect()
+        profiles.collect()
     }
 
     /// A cluster whose first model is planned by its leads' reports.

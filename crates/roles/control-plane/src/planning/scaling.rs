@@ -82,7 +82,7 @@ struct Scaled {
     /// When the autoscaler last released GPUs. It says so once, and again after a pause; in between the advice stands.
     released: Option<Instant>,
     /// By kind: the wanted number of GPUs, and when more were last asked for; none if none are on order.
-    asked: Vec<Option<(u32, Instant)>>,
+    orders: Vec<Option<(u32, Instant)>>,
     /// Quarantined GPUs by kind.
     out: Vec<u32>,
     slow: Vec<pb::GpuLoad>,
@@ -144,7 +144,7 @@ impl Scaling {
                 Ok(scaler) => scaler,
                 Err(error) => return tracing::warn!(subcluster = %id, %error, "not scaled"),
             };
-            let asked = vec![None; kinds.len()];
+            let orders = vec![None; kinds.len()];
             let fresh = Scaled {
                 scaler,
                 planner: self.settings.fleet.as_ref().map(|_| FleetPlanner::new()),
@@ -154,7 +154,7 @@ impl Scaling {
                 gpu_use: GpuUse::default(),
                 advice: None,
                 released: None,
-                asked,
+                orders,
                 out,
                 slow,
                 drifts,
@@ -212,8 +212,8 @@ impl Scaling {
 }
 
 /// GPUs on order: asked for, not there yet, and not overdue.
-fn ordered(now: Instant, order_stands: Duration, asked: Option<(u32, Instant)>, serving: usize) -> u32 {
-    let standing = asked.filter(|&(_, at)| now.saturating_duration_since(at) <= order_stands);
+fn ordered(now: Instant, order_stands: Duration, order: Option<(u32, Instant)>, serving: usize) -> u32 {
+    let standing = order.filter(|&(_, at)| now.saturating_duration_since(at) <= order_stands);
     standing.map_or(0, |(target, _)| target.saturating_sub(u32::try_from(serving).unwrap_or(u32::MAX)))
 }
 
@@ -238,9 +238,9 @@ impl Scaled {
             let (now, before) = (counts.busy_ns.get(gpu).copied(), before.busy_ns.get(gpu).copied());
             now.unwrap_or(0).saturating_sub(before.unwrap_or(now.unwrap_or(0))).min(length.get())
         };
-        let kinds = serving.values().zip(&self.asked).map(|(gpus, asked)| KindWindow {
+        let kinds = serving.values().zip(&self.orders).map(|(gpus, order)| KindWindow {
             serving: gpus.clone(),
-            ordered: ordered(now, order_stands, *asked, gpus.len()),
+            ordered: ordered(now, order_stands, *order, gpus.len()),
             gpu_time: length.saturating_mul(gpus.len() as u64),
             busy_time: match demand {
                 Some(demand) => Nanos::new((demand / there).saturating_mul(gpus.len() as u64)),
@@ -259,8 +259,8 @@ impl Scaled {
         let next = match &mut self.planner {
             None => self.scaler.observe(time, &window),
             Some(planner) => {
-                let asked = counts.sizes.since(&before.sizes);
-                planner.observe(time, &mut self.scaler, &window, &asked, merging, pose)
+                let arrived = counts.sizes.since(&before.sizes);
+                planner.observe(time, &mut self.scaler, &window, &arrived, merging, pose)
             }
         };
         self.record_order(now, &next, serving);
@@ -269,9 +269,9 @@ impl Scaled {
 
     /// Remembers what was asked for, so that it is neither taken back nor asked for again while it arrives.
     fn record_order(&mut self, now: Instant, next: &Advice, serving: &ByKind<'_>) {
-        for ((asked, kind), gpus) in self.asked.iter_mut().zip(&next.kinds).zip(serving.values()) {
-            let since = asked.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
-            *asked = (kind.target as usize > gpus.len()).then_some((kind.target, since));
+        for ((order, kind), gpus) in self.orders.iter_mut().zip(&next.kinds).zip(serving.values()) {
+            let since = order.map_or(now, |(_, since)| if kind.add > 0 { now } else { since });
+            *order = (kind.target as usize > gpus.len()).then_some((kind.target, since));
         }
     }
 

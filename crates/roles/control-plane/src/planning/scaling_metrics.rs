@@ -144,7 +144,7 @@ mod tests {
         let target = reported.lock().unwrap().scaling.all(&state.read())[0].1.advice.kinds[0].target;
         assert!((3..=4).contains(&target), "{target}: the budget buys four");
         let text = registry.encode();
-        let says = |line: String| assert!(text.lines().any(|said| said == line), "no `{line}` in\n{text}");
+        let says = |line: String| assert!(text.lines().any(|shown| shown == line), "no `{line}` in\n{text}");
         let kind = "subcluster=\"pool\",gpu_kind=\"gpu\"";
         says(format!("symphony_control_gpus_wanted{{{kind}}} {target}"));
         says(format!("symphony_control_gpus_there{{{kind}}} 2"));

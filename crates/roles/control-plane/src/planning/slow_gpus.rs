@@ -40,7 +40,7 @@ impl SlowGpuEvents {
         let name = &subcluster.name;
         let aside: Vec<_> = load.gpus.iter().filter(|gpu| gpu.slowdown > 0.0).map(view::slow).collect();
         let before = self.leads.insert(id, LastReport { token, aside: aside.clone() });
-        let (same_lead, was) = before.map_or((true, Vec::new()), |said| (said.token == token, said.aside));
+        let (same_lead, was) = before.map_or((true, Vec::new()), |last| (last.token == token, last.aside));
         let among = |gpus: &[SlowGpuView], gpu: &SlowGpuView| gpus.iter().any(|other| other.gpu == gpu.gpu);
         for gpu in aside.iter().filter(|gpu| !among(&was, gpu)) {
             tracing::warn!(subcluster = name, gpu = %gpu.gpu, why = %gpu, "gets no batches");
@@ -87,7 +87,7 @@ mod tests {
     fn what_is_set_aside_and_comes_back_is_told_once() {
         let state = cluster(&["left", "right"]);
         let mut slow_gpus = SlowGpuEvents::new(|| 0);
-        let mut said = |token: u64, slow: &[u32]| {
+        let mut events = |token: u64, slow: &[u32]| {
             let gpu = |gpu: u32| pb::GpuLoad { gpu, slowdown: 0.0, ..Default::default() };
             let mut gpus = vec![gpu(1), gpu(2)];
             for gpu in gpus.iter_mut().filter(|gpu| slow.contains(&gpu.gpu)) {
@@ -97,36 +97,36 @@ mod tests {
             slow_gpus.notes().map(|event| event.what).collect::<Vec<_>>()
         };
         let names: Vec<_> = [1, 2].map(|id| GpuId::new(id).to_string()).into();
-        assert_eq!(said(7, &[]), [""; 0]);
+        assert_eq!(events(7, &[]), [""; 0]);
         let out =
             format!("GPU {} of sub-cluster left is set aside for 30 s: 2.04 times slower than its peers", names[1]);
-        assert_eq!(said(7, &[2]), [out.as_str()]);
-        assert_eq!(said(7, &[2]).len(), 1, "it is told once");
+        assert_eq!(events(7, &[2]), [out.as_str()]);
+        assert_eq!(events(7, &[2]).len(), 1, "it is told once");
         let back = format!("GPU {} of sub-cluster left gets batches again: on trial", names[1]);
-        assert_eq!(said(7, &[]), [out.as_str(), &back]);
-        assert_eq!(said(7, &[1]).len(), 3);
-        let told = said(9, &[]);
+        assert_eq!(events(7, &[]), [out.as_str(), &back]);
+        assert_eq!(events(7, &[1]).len(), 3);
+        let events = events(9, &[]);
         assert!(
-            told.len() == 4 && told[3].starts_with(&format!("GPU {} ", names[0])) && told[3].contains("new lead"),
-            "{told:?}"
+            events.len() == 4 && events[3].starts_with(&format!("GPU {} ", names[0])) && events[3].contains("new lead"),
+            "{events:?}"
         );
         let lost = |lost| {
             let gpu = pb::GpuLoad { gpu: 2, slowdown: f64::from(u8::from(lost)), lost, ..Default::default() };
             pb::SubclusterLoad { subcluster: 1, token: 9, gpus: vec![gpu], ..Default::default() }
         };
-        let told = [true, false].map(|is| {
+        let events = [true, false].map(|is| {
             slow_gpus.take(&state, &lost(is));
             slow_gpus.notes().last().unwrap().what
         });
-        assert!(told[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{told:?}");
-        assert!(told[1].ends_with("gets batches again: its backend has restarted"), "{told:?}");
-        let mut said = |slow: &[u32]| {
+        assert!(events[0].ends_with("is lost: it fails whatever comes until its backend is restarted"), "{events:?}");
+        assert!(events[1].ends_with("gets batches again: its backend has restarted"), "{events:?}");
+        let mut count = |slow: &[u32]| {
             let gpus = slow.iter().map(|&gpu| pb::GpuLoad { gpu, slowdown: 2.0, ..Default::default() }).collect();
             slow_gpus.take(&state, &pb::SubclusterLoad { subcluster: 1, token: 9, gpus, ..Default::default() });
             slow_gpus.notes().count()
         };
         for turn in 0..EVENTS_MAX {
-            assert!(said(if turn % 2 == 0 { &[1] } else { &[] }) <= EVENTS_MAX);
+            assert!(count(if turn % 2 == 0 { &[1] } else { &[] }) <= EVENTS_MAX);
         }
     }
 }

@@ -157,12 +157,12 @@ fn answers(questions: &[Question]) -> Answers {
     answers
 }
 
-/// Has all pipelines split now and then, on a thread of its own: the loop has other things to do.
+/// Splits all pipelines now and then, on its own thread: the loop has other things to do.
 #[derive(Debug, Default)]
 pub(crate) struct Splitter {
     last: Option<Instant>,
     running: Option<JoinHandle<Answers>>,
-    /// Those that could not be split last time: each is told once.
+    /// Pipelines that could not be split last time: each is logged once.
     unmet: BTreeMap<String, String>,
 }
 
@@ -172,7 +172,7 @@ impl Splitter {
         *self = Self::default();
     }
 
-    /// Begins the next round if it is due, or takes the answers of the one before. `ask` gathers the questions.
+    /// Begins the next round if it is due, or takes the answers of the previous one. `ask` gathers the questions.
     pub(crate) async fn turn(&mut self, now: Instant, ask: impl FnOnce() -> Vec<Question>) -> Vec<Command> {
         if let Some(running) = self.running.take_if(|running| running.is_finished()) {
             return match running.await {
@@ -285,14 +285,14 @@ pub(crate) mod tests {
         assert_eq!(question(&state, MeasuredPipeline::default()).command(first.clone()), None, "nothing has changed");
         // Ten thousand requests a second, each for sixteen rows.
         let busy = MeasuredPipeline { rate_rps: Some(1e4), gammas: vec![16.0], hop: Some(Nanos::from_millis(1)) };
-        let asked = question(&state, busy);
-        let second = asked.answer().unwrap();
+        let problem = question(&state, busy);
+        let second = problem.answer().unwrap();
         assert_eq!((second.gammas[0].get(), second.rate_millirps), (16.0, 10_000_000));
         // Whatever the rate, what no batch needs is spread in proportion: 6 to 6 ms, then 13.8 to 14.1 with the hop.
         let is_far = (0..2).any(|at| first.budgets_ns[at].abs_diff(second.budgets_ns[at]) > 2_000_000);
-        assert_eq!(asked.command(second.clone()).is_some(), is_far);
+        assert_eq!(problem.command(second.clone()).is_some(), is_far);
         let far = CommittedSplit { budgets_ns: vec![20_000_000, 70_000_000], ..second };
-        assert!(asked.command(far).is_some(), "that is another division");
+        assert!(problem.command(far).is_some(), "that is another division");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) const UNCHANGED_AFTER: Duration = Duration::from_secs(4);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Unreported {
     to: Option<NodeId>,
-    said: BTreeMap<u32, (pb::SubclusterLoad, Instant)>,
+    reported: BTreeMap<u32, (pb::SubclusterLoad, Instant)>,
 }
 
 impl Unreported {
@@ -27,15 +27,15 @@ impl Unreported {
         mut loads: Vec<pb::SubclusterLoad>,
     ) -> Vec<pb::SubclusterLoad> {
         if self.to.replace(leader) != Some(leader) {
-            self.said.clear();
+            self.reported.clear();
         }
-        let mut said = std::mem::take(&mut self.said);
+        let mut reported = std::mem::take(&mut self.reported);
         loads.retain(|load| {
-            let known = said
+            let known = reported
                 .remove(&load.subcluster)
                 .filter(|(known, at)| known == load && now.saturating_duration_since(*at) < UNCHANGED_AFTER);
             let is_new = known.is_none();
-            self.said.insert(load.subcluster, known.unwrap_or_else(|| (load.clone(), now)));
+            self.reported.insert(load.subcluster, known.unwrap_or_else(|| (load.clone(), now)));
             is_new
         });
         loads
@@ -43,7 +43,7 @@ impl Unreported {
 
     /// Forgets all reports: the last ones may not have arrived.
     pub(crate) fn forget(&mut self) {
-        self.said.clear();
+        self.reported.clear();
     }
 }
 
@@ -62,20 +62,20 @@ mod tests {
     #[test]
     fn what_is_new_is_said_at_once_and_the_rest_now_and_then() {
         let start = Instant::now();
-        let mut unsaid = Unreported::default();
-        let mut said = |at: u64, leader, executed: &[u64]| {
+        let mut unreported = Unreported::default();
+        let mut reported = |at: u64, leader, executed: &[u64]| {
             let loads = (1..).zip(executed).map(|(id, &executed)| load(id, executed)).collect();
-            let said = unsaid.take(start + Duration::from_secs(at), leader, loads);
-            said.iter().map(|load| load.subcluster).collect::<Vec<_>>()
+            let due = unreported.take(start + Duration::from_secs(at), leader, loads);
+            due.iter().map(|load| load.subcluster).collect::<Vec<_>>()
         };
-        assert_eq!(said(0, ONE, &[5, 5]), [1, 2]);
-        assert_eq!(said(1, ONE, &[5, 6]), [2]);
-        assert_eq!(said(3, ONE, &[5, 6]), [0; 0]);
-        assert_eq!(said(4, ONE, &[5, 6]), [1], "not heard of for a while");
-        assert_eq!(said(5, ONE, &[5, 6]), [2]);
-        assert_eq!(said(6, OTHER, &[5, 6]), [1, 2], "somebody else leads the group");
-        assert_eq!(said(7, OTHER, &[5]), [0; 0]);
-        assert_eq!(said(7, OTHER, &[5, 6]), [2], "it had gone");
+        assert_eq!(reported(0, ONE, &[5, 5]), [1, 2]);
+        assert_eq!(reported(1, ONE, &[5, 6]), [2]);
+        assert_eq!(reported(3, ONE, &[5, 6]), [0; 0]);
+        assert_eq!(reported(4, ONE, &[5, 6]), [1], "not heard of for a while");
+        assert_eq!(reported(5, ONE, &[5, 6]), [2]);
+        assert_eq!(reported(6, OTHER, &[5, 6]), [1, 2], "somebody else leads the group");
+        assert_eq!(reported(7, OTHER, &[5]), [0; 0]);
+        assert_eq!(reported(7, OTHER, &[5, 6]), [2], "it had gone");
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl Cluster {
         leader
     }
 
-    /// A running replica that is none of these.
+    /// A running replica that is not among these.
     pub fn other_than(&self, not: &[u64]) -> u64 {
         *self.running.keys().find(|id| !not.contains(id)).unwrap()
     }

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::access::tenants::Tenants;
 use crate::clusters::cluster::Cluster;
 
-/// How often demands are told: a share follows a load within three of these.
+/// How often demands are reported: a share follows a load within three of these.
 const SHARED_EVERY: Duration = Duration::from_secs(1);
 /// How long the leader may take. Without an answer the last share stays.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(crate) async fn share_quotas(
     tenants.demands(f64::INFINITY);
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + SHARED_EVERY, SHARED_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut last, mut heard) = (Instant::now(), true);
+    let (mut last, mut reachable) = (Instant::now(), true);
     loop {
         tokio::select! {
             () = ended.cancelled() => return,
@@ -67,12 +67,12 @@ pub(crate) async fn share_quotas(
                         .into_iter()
                         .map(|share| (share.name, TenantShare { items: share.items, gpu_seconds: share.gpu_seconds })),
                 );
-                heard = true;
+                reachable = true;
             }
             // Once, not every second.
-            Err(error) if heard => {
+            Err(error) if reachable => {
                 tracing::warn!(%error, "no share of quotas was told; the last one stays");
-                heard = false;
+                reachable = false;
             }
             Err(error) => tracing::debug!(%error, "no share of quotas was told"),
         }

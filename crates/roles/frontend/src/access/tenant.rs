@@ -16,9 +16,9 @@ const COST_WEIGHT: f64 = 0.05;
 /// demand there would be no share, and without a share no request is ever read.
 const UNREAD_ITEMS: f64 = 1.0;
 const UNREAD_GPU_PART: f64 = 1e-3;
-/// The longest wait that a client is told: shares change within seconds.
+/// The longest wait that a refusal names: shares change within seconds.
 const WAIT_MAX: Nanos = Nanos::from_millis(60_000);
-/// The wait where there is no share at all: it follows the demand within so long.
+/// The wait where there is no share at all: it follows the demand within this time.
 const WAIT_WITHOUT_SHARE: Nanos = Nanos::from_millis(4000);
 /// Weight of the newest second in what is asked for: shares shall follow loads, and not every burst.
 const OFFERED_WEIGHT: f64 = 0.5;
@@ -61,7 +61,7 @@ struct Quota {
     /// Fills at the share of this one.
     bucket: TokenBucket,
     /// Asked for since the last report.
-    asked: f64,
+    requested: f64,
     /// Asked for in a second, as of the last report.
     offered: f64,
     /// The mean cost of a request; zero before the first one.
@@ -71,7 +71,7 @@ struct Quota {
 impl Quota {
     fn new(now: Time, whole: f64, frontends: u32) -> Self {
         let bucket = TokenBucket::full(now, whole / f64::from(frontends.max(1)));
-        Self { whole, bucket, asked: 0.0, offered: 0.0, cost: 0.0 }
+        Self { whole, bucket, requested: 0.0, offered: 0.0, cost: 0.0 }
     }
 
     /// Follows a change of the file.
@@ -87,18 +87,18 @@ impl Quota {
     }
 
     fn asks(&mut self, cost: f64) {
-        self.asked += cost;
+        self.requested += cost;
         self.cost += if self.cost > 0.0 { COST_WEIGHT * (cost - self.cost) } else { cost };
     }
 
     /// A request was refused before it was read. What it would have cost is asked for all the same.
     fn asks_unread(&mut self, guess: f64) {
-        self.asked += if self.cost > 0.0 { self.cost } else { guess };
+        self.requested += if self.cost > 0.0 { self.cost } else { guess };
     }
 
     fn demand(&mut self, seconds: f64) -> Demand {
         // What is beyond the whole changes no share, and would be remembered for long after a flood.
-        let newest = (std::mem::take(&mut self.asked) / seconds).min(self.whole);
+        let newest = (std::mem::take(&mut self.requested) / seconds).min(self.whole);
         self.offered += OFFERED_WEIGHT * (newest - self.offered);
         Demand { quota: self.whole, offered: self.offered, held: self.bucket.per_second() }
     }
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn both_quotas_count_and_the_one_that_is_used_up_is_named() {
         let tenant = tenant("items_per_s = 20\ngpu_seconds_per_s = 0.2", None);
-        // One of two frontends: half of the quota.
+        // This is one of two frontends: half of the quota.
         for _ in 0..5 {
             assert_eq!(tenant.charge(Time::ZERO, 1, Nanos::from_millis(10)), Ok(()));
         }

@@ -70,7 +70,7 @@ pub struct Tenants {
     path: PathBuf,
     in_flight_max: usize,
     began: Instant,
-    /// Frontends of the cluster, as far as known: a new quota is divided among so many.
+    /// Frontends of the cluster, as far as known: a new quota is divided among them.
     frontends: AtomicU32,
     /// Whether quotas have been divided by that.
     begun: AtomicBool,
@@ -185,7 +185,7 @@ impl Tenants {
         *self.book.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(book);
     }
 
-    /// A tenant that is gone takes its series along, so that their number is that of the file.
+    /// The series of a removed tenant go with it, so that their number follows the file.
     fn forget_series(&self, former: &Book, book: &Book) {
         for tenant in former.by_name.keys().filter(|tenant| !book.by_name.contains_key(*tenant)) {
             let labels = TenantLabels { tenant: tenant.clone() };
@@ -199,7 +199,7 @@ impl Tenants {
 
     /// Follows the file while it is polled.
     pub async fn keep_fresh(self: Arc<Self>) {
-        let mut said = None;
+        let mut reported = None;
         loop {
             tokio::time::sleep(RELOAD_EVERY).await;
             let tenants = Arc::clone(&self);
@@ -213,14 +213,14 @@ impl Tenants {
                 Err(error) => Some(error),
             };
             // Once, not every second.
-            if let Some(error) = failed.as_ref().filter(|_| failed != said) {
+            if let Some(error) = failed.as_ref().filter(|_| failed != reported) {
                 tracing::warn!(error, "the changed file of tenants cannot be used; what was read before stays");
             }
-            said = failed;
+            reported = failed;
         }
     }
 
-    /// Who calls, by what it shows.
+    /// The caller, by the credentials that it shows.
     ///
     /// # Errors
     /// If it shows nothing, or nothing that is known.
@@ -314,8 +314,8 @@ impl Tenants {
         }
     }
 
-    /// The cluster has so many frontends. Until it is told more, this one gives an equal part of what it may give. Of
-    /// several clusters the first one counts: a share may have been told by then.
+    /// The cluster has this many frontends. Until it gets its share, this one gives an equal part of each quota. Of
+    /// several clusters the first one counts: a share may have come by then.
     pub(crate) fn begin_with(&self, frontends: u32) {
         if self.begun.swap(true, Ordering::Relaxed) {
             return;
@@ -513,7 +513,7 @@ mod tests {
         std::fs::rename(&beside, &scene.path).unwrap();
         assert_eq!(scene.tenants.reload(), Ok(true));
         assert!(!knows("key-a") && knows("key-b"));
-        // What makes no sense is said once, and stays wrong.
+        // An invalid file is logged once, and stays invalid.
         std::fs::write(&scene.path, "[[tenant]]").unwrap();
         assert!(scene.tenants.reload().is_err() && scene.tenants.reload() == Ok(false) && is_ok(0));
     }
@@ -557,9 +557,9 @@ mod tests {
             ("Bearer key-b", [Ok(()), Ok(()), Ok(()), no_right]),
             ("Bearer key-c", [no_right, no_right, Ok(()), Ok(())]),
         ] {
-            let asked = [Page::Metrics, Page::View, Page::Files, Page::Cluster];
-            let told = asked.map(|page| asks_for(page, &[("authorization", key)]));
-            assert_eq!(told, [metrics, view, files, cluster], "{key}");
+            let pages = [Page::Metrics, Page::View, Page::Files, Page::Cluster];
+            let answers = pages.map(|page| asks_for(page, &[("authorization", key)]));
+            assert_eq!(answers, [metrics, view, files, cluster], "{key}");
         }
         // ann:key-b, :key-b, ann:key-d, and no base64.
         assert_eq!(asks(&[("authorization", "Basic YW5uOmtleS1i")]), Ok(()));

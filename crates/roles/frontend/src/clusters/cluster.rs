@@ -1,4 +1,4 @@
-//! One cluster as a frontend sees it: its view, its models, the ways to its leaders, and the requests that are there.
+//! One cluster as a frontend sees it: its view, its models, the links to its leaders, and the requests that it has.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,13 +40,13 @@ pub struct ClusterAccess {
     pub data: TcpListener,
     /// By which address they reach that.
     pub data_addr: String,
-    /// Who this frontend is there.
+    /// The frontend's identity in the cluster.
     pub net: Net,
     /// Its control surface.
     pub control: ControlClient,
 }
 
-/// Who this frontend is, in whichever cluster.
+/// The frontend's identity, the same in all clusters.
 #[derive(Clone, Debug)]
 pub(crate) struct FrontendIdentity {
     pub(crate) name: String,
@@ -56,7 +56,7 @@ pub(crate) struct FrontendIdentity {
     pub(crate) ended: CancellationToken,
     /// Rings when a cluster's view has changed.
     pub(crate) news: watch::Sender<u64>,
-    /// Who it was in a cluster that has forgotten it.
+    /// Its former id in a cluster that has forgotten it.
     pub(crate) forgotten: watch::Sender<Option<FrontendId>>,
 }
 
@@ -188,7 +188,7 @@ impl Cluster {
         self.identity.news.send_modify(|count| *count += 1);
     }
 
-    /// Where everything is by this view.
+    /// Takes the routes from this view.
     fn take_routes(&self, view: &View) {
         let routes = Arc::new(routes(view));
         *self.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&routes);
@@ -238,7 +238,7 @@ impl Cluster {
     /// Waits until the routes are those of a view of this log index or a later one.
     pub(crate) async fn routed(&self, index: u64) {
         let mut news = self.identity.news.subscribe();
-        // Routes are made before the news are told.
+        // Routes are made before the change is signalled.
         while self.routed_index.load(Ordering::Acquire) < index {
             if news.changed().await.is_err() {
                 return;
@@ -259,7 +259,7 @@ impl Cluster {
         cordons(&self.view.borrow())
     }
 
-    /// Has the cluster agree that this boot ends: no process counts on it any more.
+    /// Makes the cluster agree that this boot ends: no process counts on it any more.
     pub(crate) async fn leave(&self, within: Duration) {
         let (member, boot_id) = (Some(Member::Frontend(self.id).into()), self.identity.boot.get());
         let call = |mut client: pb::control_client::ControlClient<_>| {

@@ -9,7 +9,7 @@ use crate::requests::request_table::{Ending, OpenRequest, Payload};
 const MODEL: ModelId = ModelId::new(4);
 const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 
-/// A cluster, and what its way to the sub-cluster's leader is told.
+/// A cluster, and the commands to its link to the sub-cluster's leader.
 fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<LeaderCommand>) {
     let identity = FrontendIdentity {
         name: "f".into(),
@@ -21,9 +21,9 @@ fn cluster() -> (Arc<Cluster>, mpsc::UnboundedReceiver<LeaderCommand>) {
         forgotten: watch::Sender::default(),
     };
     let cluster = Cluster::showing(FrontendId::new(2), &identity, View::default());
-    let (commands, heard) = mpsc::unbounded_channel();
+    let (commands, received) = mpsc::unbounded_channel();
     cluster.links.lock().unwrap().insert(SUBCLUSTER, LeaderHandle { commands, suspended: Arc::default() });
-    (cluster, heard)
+    (cluster, received)
 }
 
 /// A request whose input is not there yet.
@@ -49,7 +49,7 @@ fn submit(cluster: &Arc<Cluster>, withheld: bool) -> (u64, oneshot::Receiver<End
     (cluster.submit(pending).1, ending)
 }
 
-fn heard(commands: &mut mpsc::UnboundedReceiver<LeaderCommand>) -> Vec<LeaderCommand> {
+fn received(commands: &mut mpsc::UnboundedReceiver<LeaderCommand>) -> Vec<LeaderCommand> {
     std::iter::from_fn(|| commands.try_recv().ok()).collect()
 }
 
@@ -78,37 +78,44 @@ async fn a_request_that_was_withheld_has_its_input_before_anybody_can_hear_of_it
     assert_eq!(cluster.table.payload(sequence).as_deref(), Some(&b"picture"[..]));
     drop(links);
     announcing.join().unwrap();
-    assert_eq!(heard(&mut commands), [LeaderCommand::Announce(sequence)]);
+    assert_eq!(received(&mut commands), [LeaderCommand::Announce(sequence)]);
 }
 
 #[tokio::test]
 async fn leaders_hear_the_end_of_those_requests_that_they_may_have_heard_of() {
     let (cluster, mut commands) = cluster();
-    let ((withheld, mut withheld_ends), (told, mut told_ends)) = (submit(&cluster, true), submit(&cluster, false));
+    let ((withheld, mut withheld_ends), (announced, mut announced_ends)) =
+        (submit(&cluster, true), submit(&cluster, false));
     assert_eq!(cluster.withdraw_unread(MODEL), 2, "both may go to another cluster");
-    for ending in [&mut withheld_ends, &mut told_ends] {
+    for ending in [&mut withheld_ends, &mut announced_ends] {
         assert!(matches!(ending.try_recv(), Ok(Ending::NotHere)));
     }
-    assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
+    assert_eq!(
+        received(&mut commands),
+        [LeaderCommand::Announce(announced), LeaderCommand::Cancel(announced, MODEL.get())]
+    );
     cluster.withdraw(withheld);
-    assert_eq!(heard(&mut commands), [], "it had its end");
+    assert_eq!(received(&mut commands), [], "it had its end");
 
-    let ((withheld, _withheld_ends), (told, _told_ends)) = (submit(&cluster, true), submit(&cluster, false));
+    let ((withheld, _withheld_ends), (announced, _announced_ends)) = (submit(&cluster, true), submit(&cluster, false));
     cluster.withdraw(withheld);
-    cluster.withdraw(told);
-    assert_eq!(heard(&mut commands), [LeaderCommand::Announce(told), LeaderCommand::Cancel(told, MODEL.get())]);
+    cluster.withdraw(announced);
+    assert_eq!(
+        received(&mut commands),
+        [LeaderCommand::Announce(announced), LeaderCommand::Cancel(announced, MODEL.get())]
+    );
     assert_eq!(cluster.table.len(), 0);
 }
 
 #[test]
 fn a_metrics_port_on_all_addresses_is_told_to_others_by_the_host_of_the_data_port() {
-    for (metrics, data, told) in [
+    for (metrics, data, expected) in [
         ("0.0.0.0:8002", "10.0.3.1:7201", "10.0.3.1:8002"),
         ("[::]:8002", "[2001:db8::1]:7201", "[2001:db8::1]:8002"),
         ("0.0.0.0:8002", "frontend-1.internal:7201", "frontend-1.internal:8002"),
         ("10.0.9.9:8002", "10.0.3.1:7201", "10.0.9.9:8002"),
         ("127.0.0.1:8002", "127.0.0.1:7201", "127.0.0.1:8002"),
     ] {
-        assert_eq!(reachable(metrics, data), told, "{metrics}, {data}");
+        assert_eq!(reachable(metrics, data), expected, "{metrics}, {data}");
     }
 }

@@ -60,8 +60,8 @@ impl LivePipeline {
             let pipeline = declaration.pipeline(profiles)?;
             let gammas = view.split.iter().flat_map(|split| &split.gammas).map(|gamma| gamma.get());
             let pipeline = pipeline.with_gammas(&gammas.collect::<Vec<_>>());
-            for (asked, route) in pipeline.requests_per_request().into_iter().zip(models.iter().flatten()) {
-                gpu_time_per_item += Nanos::from_secs_f64(asked * route.gpu_time(1).as_secs_f64());
+            for (requests, route) in pipeline.requests_per_request().into_iter().zip(models.iter().flatten()) {
+                gpu_time_per_item += Nanos::from_secs_f64(requests * route.gpu_time(1).as_secs_f64());
             }
             most = pipeline.edges().iter().map(|edge| edge.most).collect();
             if let Some(split) = &view.split {

@@ -8,7 +8,8 @@ use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName
 
 use crate::oip::{ModelInfo, ModelState};
 
-/// Profiles may say so many times as much as batches really take: leads learn that, and nothing is refused for it here.
+/// Profiles may be off by this factor from what batches really take: leads learn that, and nothing is refused for it
+/// here.
 pub(crate) const PROFILE_OFF_MAX: u64 = 4;
 
 /// Where requests for a model go.
@@ -24,12 +25,12 @@ pub(crate) struct Route {
 }
 
 impl Route {
-    /// How long a batch of so many items alone takes on the kind of GPU that is fastest at it, by the given profiles.
+    /// How long a batch of this many items alone takes on the kind of GPU that is fastest at it, by the given profiles.
     pub(crate) fn alone(&self, items: u32) -> Option<Nanos> {
         self.profiles.iter().map(|profile| profile.latency(items)).min()
     }
 
-    /// The GPU time that so many items take in a batch of the size that the model is made for.
+    /// The GPU time that this many items take in a batch of the size that the model is made for.
     pub(crate) fn gpu_time(&self, items: u32) -> Nanos {
         self.gpu_time_per_item.saturating_mul(items.into())
     }

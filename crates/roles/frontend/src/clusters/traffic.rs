@@ -10,7 +10,7 @@ use symphony_protocol::view::Traffic;
 const OF_VERSIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 const OF_COPIES: u64 = 0xc13f_a9a9_02a6_328f;
 
-/// Models whose turns are remembered: more than are split at a time. Beyond that all begin anew.
+/// Models whose turns are remembered: more than are split at a time. Beyond that all start over.
 const MODELS_KEPT: usize = 1024;
 
 /// How many requests of a model have been split, and how many may have been copied.
@@ -52,7 +52,7 @@ impl TrafficSplitter {
         chosen.map(|(version, _)| **version)
     }
 
-    /// Whether the next request is one of so many in a hundred of which there are copies.
+    /// Whether the next request is one of this many in a hundred of which there are copies.
     pub(crate) fn is_copied(&self, model: &str, percent: u32) -> bool {
         below(100, OF_COPIES, self.turn(model, |turns| &mut turns.copies)) < u64::from(percent)
     }

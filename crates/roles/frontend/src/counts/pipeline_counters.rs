@@ -114,12 +114,12 @@ impl PipelineCounters {
         then(counted);
     }
 
-    /// The source was asked for so many items.
-    pub(crate) fn asked(&self, pipeline: &LivePipeline, items: u64) {
+    /// The source was asked for this many items.
+    pub(crate) fn count_items(&self, pipeline: &LivePipeline, items: u64) {
         self.with(pipeline, |counted| counted.counts.items += items);
     }
 
-    /// A result led to so many stage requests along an edge.
+    /// A result led to this many stage requests along an edge.
     pub(crate) fn led_on(&self, pipeline: &LivePipeline, edge: usize, rows: u64) {
         let wired = &pipeline.wiring.edges[edge];
         let labels = EdgeLabels {
@@ -138,8 +138,8 @@ impl PipelineCounters {
         });
     }
 
-    /// A request of the next stage is there. Budgets are split by the time until now; the histogram also has what comes
-    /// until a leader hears of it, which is long where there is none.
+    /// A request of the next stage has been made. Budgets are split by the time until now; the histogram also has what
+    /// comes until a leader hears of it, which is long where there is none.
     pub(crate) fn hop(&self, pipeline: &LivePipeline, result_at: Instant, now: Instant) -> Hop {
         let took = now.saturating_duration_since(result_at);
         self.with(pipeline, |counted| {

@@ -8,14 +8,14 @@ use crate::inner::Inner;
 
 /// How often the leader hears what was counted: splits follow loads within a few of these.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
-/// How long one report may take. What is not told is lost: the next one says as much.
+/// How long one report may take. What is not reported in time is lost: the next one says as much.
 const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Tells the leader of the cluster's control group what was counted of its pipelines, until the frontend ends.
 pub(crate) async fn report_pipelines(inner: Arc<Inner>, cluster: Arc<Cluster>) {
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + REPORTED_EVERY, REPORTED_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut heard = true;
+    let mut reachable = true;
     loop {
         tokio::select! {
             () = inner.ended.cancelled() => return,
@@ -27,11 +27,11 @@ pub(crate) async fn report_pipelines(inner: Arc<Inner>, cluster: Arc<Cluster>) {
             continue;
         }
         match cluster.report_pipelines(counts, REPORTED_WITHIN).await {
-            Ok(()) => heard = true,
+            Ok(()) => reachable = true,
             // Once, not every second.
-            Err(error) if heard => {
+            Err(error) if reachable => {
                 tracing::warn!(%error, "the cluster does not hear how pipelines fan out; the last split stays");
-                heard = false;
+                reachable = false;
             }
             Err(error) => tracing::debug!(%error, "the cluster does not hear how pipelines fan out"),
         }

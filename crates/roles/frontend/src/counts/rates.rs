@@ -9,8 +9,8 @@ use symphony_protocol::control::ModelRate;
 /// Rates are averages that forget within this time: long enough for Poisson noise of slow models, short enough for a
 /// plan.
 const OVER: Duration = Duration::from_secs(30);
-/// Before so long a frontend says nothing: what its clients ask for is not known, and half of them have not come back
-/// after a restart. The federation notices after as long that its former boot is silent.
+/// A frontend reports nothing before this time: what its clients ask for is not known, and half of them have not come
+/// back after a restart. The federation notices after as long that its former boot is silent.
 const KNOWN_AFTER: Duration = Duration::from_secs(10);
 /// Models that are counted: as many as a federation may have.
 const MODELS_MAX: usize = 4096;
@@ -95,12 +95,12 @@ mod tests {
         let rates = Rates::begin(begun);
         for second in 1..60 {
             (0..50).for_each(|_| rates.arrived("m"));
-            let Some(said) = rates.each(begun + Duration::from_secs(second)) else {
+            let Some(known) = rates.each(begun + Duration::from_secs(second)) else {
                 assert!(second < KNOWN_AFTER.as_secs(), "{second}");
                 continue;
             };
-            assert!(second >= KNOWN_AFTER.as_secs(), "{second}: {said:?}");
-            assert!((said[0].rps / 50.0 - 1.0).abs() < 0.03, "after {second} s: {said:?}");
+            assert!(second >= KNOWN_AFTER.as_secs(), "{second}: {known:?}");
+            assert!((known[0].rps / 50.0 - 1.0).abs() < 0.03, "after {second} s: {known:?}");
         }
     }
 }

@@ -15,7 +15,7 @@ const UNREACHED_FOR: Duration = Duration::from_secs(1);
 /// What a replica says, asked for a sub-cluster that it does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContactAnswer {
-    /// It has heard of a quorum lately: the next leader is named in a moment.
+    /// It has had contact with a quorum lately: the next leader is named in a moment.
     InContact,
     /// It has not.
     OutOfContact,
@@ -23,7 +23,7 @@ pub(crate) enum ContactAnswer {
     NoAnswer,
 }
 
-/// The control plane of one cluster, by what its replicas said last.
+/// The control plane of one cluster, by the last answers of its replicas.
 #[derive(Debug, Default)]
 pub(crate) struct ControlPlaneContact(Mutex<Option<(Instant, Vec<ContactAnswer>)>>);
 
@@ -31,19 +31,19 @@ impl ControlPlaneContact {
     /// Whether no replica can name another leader, `unlinked` after the last link to one. `ask` asks the others, if
     /// that is due.
     pub(crate) async fn is_lost(&self, unlinked: Duration, ask: impl Future<Output = Vec<ContactAnswer>>) -> bool {
-        // Who comes meanwhile waits for the same answers.
+        // Callers that come meanwhile wait for the same answers.
         let mut last = self.0.lock().await;
-        let said = match last.take() {
-            Some((at, said)) if at.elapsed() < WORD_COUNTS_FOR => last.insert((at, said)),
+        let answers = match last.take() {
+            Some((at, answers)) if at.elapsed() < WORD_COUNTS_FOR => last.insert((at, answers)),
             _ => last.insert((Instant::now(), ask.await)),
         };
-        is_lost(&said.1, unlinked)
+        is_lost(&answers.1, unlinked)
     }
 }
 
-fn is_lost(said: &[ContactAnswer], unlinked: Duration) -> bool {
-    !said.contains(&ContactAnswer::InContact)
-        && (said.contains(&ContactAnswer::OutOfContact) || unlinked >= UNREACHED_FOR)
+fn is_lost(answers: &[ContactAnswer], unlinked: Duration) -> bool {
+    !answers.contains(&ContactAnswer::InContact)
+        && (answers.contains(&ContactAnswer::OutOfContact) || unlinked >= UNREACHED_FOR)
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn one_in_contact_is_enough_and_silence_takes_its_time() {
         use ContactAnswer::{InContact, NoAnswer, OutOfContact};
-        for (said, at_once, later) in [
+        for (answers, at_once, later) in [
             (&[InContact, OutOfContact][..], false, false),
             (&[InContact, NoAnswer][..], false, false),
             (&[OutOfContact, NoAnswer][..], true, true),
@@ -61,20 +61,24 @@ mod tests {
             // The only replica there is.
             (&[][..], false, true),
         ] {
-            assert_eq!((is_lost(said, Duration::ZERO), is_lost(said, UNREACHED_FOR)), (at_once, later), "{said:?}");
+            assert_eq!(
+                (is_lost(answers, Duration::ZERO), is_lost(answers, UNREACHED_FOR)),
+                (at_once, later),
+                "{answers:?}"
+            );
         }
     }
 
     #[tokio::test]
     async fn all_ways_ask_together() {
         let control_plane_contact = ControlPlaneContact::default();
-        let asked = std::sync::atomic::AtomicU32::new(0);
+        let queries = std::sync::atomic::AtomicU32::new(0);
         let ask = || async {
-            asked.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            queries.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             vec![ContactAnswer::OutOfContact]
         };
         let ways = (0..100).map(|_| control_plane_contact.is_lost(Duration::ZERO, ask()));
         assert!(futures::future::join_all(ways).await.into_iter().all(|lost| lost));
-        assert!(asked.into_inner() < 50, "asked by each of them");
+        assert!(queries.into_inner() < 50, "asked by each of them");
     }
 }

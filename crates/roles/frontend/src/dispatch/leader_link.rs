@@ -31,7 +31,7 @@ const UNHURRIED: Duration = Duration::from_millis(500);
 /// How long a leader may take to welcome.
 const WELCOME_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// What the leader is to be told of a request.
+/// A message to the leader about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeaderCommand {
     /// It is in the table.
@@ -116,7 +116,7 @@ impl LeaderLink {
         }
         let connected = tokio::select! {
             connected = self.connect(&leader) => connected,
-            // A dead host answers nothing for hundreds of milliseconds; its successor is there before that.
+            // A dead host answers nothing for hundreds of milliseconds; its successor is named before that.
             () = another_leader(self.view.clone(), self.subcluster, &leader) => return Some(RETRY_AFTER),
         };
         let mut next = RETRY_AFTER;
@@ -156,7 +156,7 @@ impl LeaderLink {
         }
     }
 
-    /// Requests that wait for a leader that is gone are told why, if no replica can name another one.
+    /// Requests that wait for a leader that is gone get the reason, if no replica can name another one.
     async fn suspend_if_contact_lost(&self, leader: &Leader, unlinked: Duration) {
         if self.suspended.load(Ordering::Acquire) || !self.table.waits_for(self.subcluster) {
             return;
@@ -184,16 +184,16 @@ impl LeaderLink {
             }
         };
         let mut answers: FuturesUnordered<_> = others.into_iter().map(ask).collect();
-        let mut said = Vec::new();
+        let mut received = Vec::new();
         while let Some(one) = answers.next().await {
             // One is enough, and a host that is gone takes long to say nothing.
             let in_contact = matches!(one, ContactAnswer::InContact);
-            said.push(one);
+            received.push(one);
             if in_contact {
                 break;
             }
         }
-        said
+        received
     }
 
     async fn connect(&self, leader: &Leader) -> Result<(LinkSender<ToLeader>, LinkReceiver<ToFrontend>), NoLink> {
@@ -210,7 +210,7 @@ impl LeaderLink {
     /// A connection to a replica, and what it says to a hello.
     async fn handshake(&self, leader: &Leader) -> Result<Handshake, NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
-        // Only the replica that was named is told what waits here.
+        // Only the replica that was named learns what waits here.
         let named = Expected::named(Role::Scheduler, leader.node.get().to_string());
         // One replica may be the new leader of everything.
         let turn = self.net.dial_turn().await;

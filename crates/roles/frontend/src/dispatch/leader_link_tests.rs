@@ -129,7 +129,7 @@ impl Leader {
         leader
     }
 
-    /// The next link to `listener`, which has said hello.
+    /// The next link to `listener`, after its hello.
     async fn hears(listener: &TcpListener, token: Token) -> Self {
         let (stream, _) = soon(listener.accept()).await.unwrap();
         let (sender, receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
@@ -232,22 +232,22 @@ async fn who_waits_for_a_leader_that_is_gone_hears_so_once_no_other_replica_has_
     drop(gone);
     let (_sequence, _ending) = scene.accept();
     let answers = async |says: ToFrontend| {
-        let asked = Leader::hears(&other, FIRST).await;
-        asked.sender.send(says).unwrap();
-        asked
+        let link = Leader::hears(&other, FIRST).await;
+        link.sender.send(says).unwrap();
+        link
     };
-    let mut asked = vec![answers(ToFrontend::NotLeader { token: FIRST }).await];
+    let mut links = vec![answers(ToFrontend::NotLeader { token: FIRST }).await];
     // It is asked again although nothing is new.
-    asked.push(answers(ToFrontend::NotLeader { token: FIRST }).await);
+    links.push(answers(ToFrontend::NotLeader { token: FIRST }).await);
     assert!(!scene.suspended.load(Ordering::Acquire), "another leader is named in a moment");
-    asked.push(answers(ToFrontend::Suspended).await);
+    links.push(answers(ToFrontend::Suspended).await);
     soon(async {
         while !scene.suspended.load(Ordering::Acquire) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
     .await;
-    // Somebody is named after all.
+    // A leader is named after all.
     scene.view.send_replace(view(&other, SECOND));
     let mut leader = Leader::welcomes(&other, SECOND).await;
     assert!(!leader.announced(SECOND).await.1.is_empty());
@@ -348,7 +348,7 @@ async fn what_two_leaders_in_turn_panicked_with_fails_and_no_third_one_hears_of_
     assert_eq!(leader.announced(FIRST).await, (false, vec![(poison, 1)]));
     leader.sender.send(ToFrontend::Panicked).unwrap();
     leader.sender.close();
-    // It is over, and nobody else leads: the same one is asked, and refuses.
+    // It is over, and no other replica leads: the same one is asked, and refuses.
     drop(Leader::hears(&first, FIRST).await);
     assert_eq!(scene.table.len(), 1, "it may have been anything");
 

@@ -6,7 +6,7 @@ use tonic::Code;
 
 use super::error_status::{ErrorStatus, Retry};
 
-/// Why a caller is turned away before it is heard.
+/// Why a caller is turned away before its request is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// It shows nothing.

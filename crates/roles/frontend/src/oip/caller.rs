@@ -1,4 +1,4 @@
-//! Who calls, and what it may.
+//! The caller, and what it may do.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ const OF_PROXIES: [&str; 7] = [
     "via",
 ];
 
-/// Whether a call was made by a process of this host, as far as can be told. A page is never one: its browser may be on
+/// Whether a call was made by a process of this host, as far as is known. A page is never one: its browser may be on
 /// this host and the page from anywhere, under a name that leads to the loopback by now.
 pub(crate) fn is_local(extensions: &Extensions, headers: &HeaderMap) -> bool {
     extensions.get::<FromLoopback>().is_some()
@@ -140,7 +140,7 @@ impl Caller {
         self.known.as_ref().map(|known| &known.by)
     }
 
-    /// Who calls, as the check of callers has written it into a request.
+    /// The caller, as the check of callers has written it into a request.
     ///
     /// # Errors
     /// If the caller was not checked: such a call is not taken for an anonymous one.

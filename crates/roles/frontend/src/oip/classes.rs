@@ -15,10 +15,10 @@ pub(crate) fn classify(data: &[u8], spec: &TensorSpec, classes: u32, labels: Opt
     items.flat_map(|item| of_item(item, spec.data_type, classes, labels)).collect()
 }
 
-/// How many classes each item gets when so many are asked for.
-pub(crate) fn classes_of(spec: &TensorSpec, asked: u32) -> u32 {
+/// How many classes each item gets when `requested` are asked for.
+pub(crate) fn classes_of(spec: &TensorSpec, requested: u32) -> u32 {
     let elements = spec.item_bytes() / spec.data_type.size_bytes();
-    asked.min(u32::try_from(elements).unwrap_or(u32::MAX))
+    requested.min(u32::try_from(elements).unwrap_or(u32::MAX))
 }
 
 fn of_item(item: &[u8], data_type: DataType, classes: usize, labels: Option<&[String]>) -> Vec<String> {
@@ -87,10 +87,14 @@ mod tests {
     fn the_largest_come_first_with_place_and_label() {
         let labels = ["cat", "dog", "cow"].map(str::to_owned);
         let two_items = le(&[0.25, 0.5, 0.25, 7.0, -1.0, f32::NAN]);
-        let said = classify(&two_items, &spec(DataType::Fp32, 3), 2, Some(&labels));
-        assert_eq!(said, ["0.500000:1:dog", "0.250000:0:cat", "7.000000:0:cat", "-1.000000:1:dog"]);
-        let said = classify(&two_items, &spec(DataType::Fp32, 3), 9, None);
-        assert_eq!(said[3..], ["7.000000:0", "-1.000000:1", "NaN:2"], "no more than there are, and no number last");
+        let classified = classify(&two_items, &spec(DataType::Fp32, 3), 2, Some(&labels));
+        assert_eq!(classified, ["0.500000:1:dog", "0.250000:0:cat", "7.000000:0:cat", "-1.000000:1:dog"]);
+        let classified = classify(&two_items, &spec(DataType::Fp32, 3), 9, None);
+        assert_eq!(
+            classified[3..],
+            ["7.000000:0", "-1.000000:1", "NaN:2"],
+            "no more than there are, and no number last"
+        );
         let large: Vec<u8> = [i64::MAX - 1, i64::MAX].iter().flat_map(|value| value.to_le_bytes()).collect();
         assert_eq!(classify(&large, &spec(DataType::Int64, 2), 1, None), [format!("{}:1", i64::MAX)]);
         assert_eq!(classify(&[0x00, 0x3c, 0, 0], &spec(DataType::Fp16, 2), 1, None), ["1.000000:0"]);

@@ -133,7 +133,7 @@ pub enum InferError {
         stage: String,
         /// What `symphony explain` knows its request as; empty if it was none.
         request: String,
-        /// Why.
+        /// The error of the stage.
         error: Box<InferError>,
     },
     /// No backend is there to run it.
@@ -219,10 +219,10 @@ pub enum RepositoryError {
     /// This frontend does not load models.
     #[error("{0}")]
     Unsupported(String),
-    /// No replica is there to decide it.
+    /// No replica can decide it.
     #[error("{0}")]
     Unavailable(String),
-    /// No backend is there to load it.
+    /// There is no backend to load it.
     #[error("{0}")]
     NoGpu(String),
     /// It was tried and did not work.

@@ -21,7 +21,7 @@ pub struct ErrorStatus {
     pub retry: Retry,
 }
 
-/// Who caused a request to fail: alerts count only what the server caused.
+/// The cause of a request's failure: alerts count only what the server caused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The request is invalid, or beyond what its sender may ask for.
@@ -74,6 +74,6 @@ impl Retry {
     }
 }
 
-/// What a client that has used up its quota is told to wait at least and at most: a share may change within seconds.
+/// The least and the longest wait for a client that has used up its quota: a share may change within seconds.
 const QUOTA_RETRY_MIN: Duration = Duration::from_millis(1);
 const QUOTA_RETRY_MAX: Duration = Duration::from_secs(60);

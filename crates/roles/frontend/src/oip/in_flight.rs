@@ -8,7 +8,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::InferError;
 use crate::access::tenant::TenantPlace;
 
-/// Admits so many requests at a time and refuses the others: waiting belongs into the schedulers' queues, where
+/// Admits this many requests at a time and refuses the others: waiting belongs into the schedulers' queues, where
 /// deadlines are known.
 ///
 /// A request is in flight from before its body is read until its answer is made, so the limit also bounds what is read
@@ -51,7 +51,7 @@ impl UnpackedLimit {
     /// What is given at a time.
     pub(crate) const PIECE_BYTES: usize = 64 << 10;
 
-    /// For so many requests of this size.
+    /// Room for this many requests of this size.
     pub(crate) fn new(requests: usize, request_bytes_max: usize) -> Self {
         let pieces = request_bytes_max.div_ceil(Self::PIECE_BYTES).saturating_mul(requests);
         let pieces_max = pieces.min(Semaphore::MAX_PERMITS);
@@ -111,7 +111,7 @@ impl Drop for Unpacked {
 }
 
 impl InFlightLimit {
-    /// For so many requests at a time: `frontend.requests_in_flight_max`.
+    /// A limit of this many requests at a time: `frontend.requests_in_flight_max`.
     #[must_use]
     pub fn new(requests_max: usize) -> Self {
         // More than the semaphore can count is no limit at all.

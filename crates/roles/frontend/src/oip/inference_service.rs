@@ -17,7 +17,7 @@ use super::{AccessError, Caller, InFlightPermit, InferError, Receipt, Repository
 ///
 /// Everything but [`infer`](Self::infer) and the repository calls is answered from memory, without waiting.
 pub trait InferenceService: Send + Sync + 'static {
-    /// Who answers, and whether it should get traffic.
+    /// The answering server, and whether it should get traffic.
     fn server(&self) -> ServerInfo;
 
     /// Every version of every model that is known, ready or not, in the order of names and versions.
@@ -32,7 +32,7 @@ pub trait InferenceService: Send + Sync + 'static {
     /// Counters of one version, of all versions of a model, or of all models; empty if there is no such model.
     fn statistics(&self, of: Option<(&str, Option<u64>)>) -> Vec<ModelStatistics>;
 
-    /// Who calls, if it shows what one of these rights takes; asked before anything else of the call is read.
+    /// The caller, if it shows what one of these rights takes; asked before anything else of the call is read.
     ///
     /// # Errors
     /// If it is not known, or may not.
@@ -75,7 +75,7 @@ pub trait InferenceService: Send + Sync + 'static {
     /// cannot be served is for callers who may load.
     fn index(&self, caller: &Caller) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
-    /// Has a model loaded, if the caller may; answers once the versions that the repository serves are ready.
+    /// Loads a model, if the caller may; answers once the versions that the repository serves are ready.
     fn load_model(
         &self,
         model: &str,
@@ -83,11 +83,11 @@ pub trait InferenceService: Send + Sync + 'static {
         caller: Caller,
     ) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 
-    /// Has all versions of a model unloaded, if the caller may; answers once no new request is accepted for it.
+    /// Unloads all versions of a model, if the caller may; answers once no new request is accepted for it.
     fn unload_model(&self, model: &str, caller: Caller) -> impl Future<Output = Result<(), RepositoryError>> + Send;
 }
 
-/// Who answers.
+/// The answering server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
     /// Name of the product.
@@ -105,7 +105,7 @@ pub struct ServerInfo {
 pub struct ModelInfo {
     /// Its name, which all its versions share.
     pub name: String,
-    /// Which of them.
+    /// The version of the model that is served.
     pub version: u64,
     /// What this version is called in the cluster.
     pub loaded_as: String,
@@ -181,7 +181,7 @@ pub enum ModelState {
     Unloading,
     /// It could be loaded and is not.
     NotLoaded,
-    /// No backend is there to load or run it.
+    /// There is no backend to load or run it.
     NoGpu(NoGpu),
     /// It cannot be asked, for this reason.
     Unavailable(String),
@@ -246,20 +246,20 @@ pub struct InferRequest {
     pub payload: Bytes,
     /// Encoded pictures, one for each item; none if no input is given so.
     pub pictures: Option<Pictures>,
-    /// What the client said about time.
+    /// The client's wish about time.
     pub deadline: RequestedDeadline,
     /// Where to say under which name it was accepted.
     pub receipt: Receipt,
-    /// Who asks, and what it calls the request.
+    /// The caller, and its name for the request.
     pub context: RequestContext,
     /// What it is worth when some must be shed: the caller's weight, less by the parameter `priority`.
     pub weight: RequestValue,
 }
 
-/// Who asks, and what it says of its request beside the request itself, for logs and traces.
+/// The caller, and what it sends beside the request itself, for logs and traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestContext {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// Its own id of the request, as far as it is shown; empty if it gave none.
     pub id: String,
@@ -302,8 +302,8 @@ pub struct Pictures {
     pub quick: bool,
 }
 
-/// What a client said about time. The deadline is the shortest of its words and the model's SLO, counted from
-/// `arrived`, unless the request may exceed the SLO.
+/// A client's wish about time. The deadline is the shortest of its words and the model's SLO, counted from `arrived`,
+/// unless the request may exceed the SLO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedDeadline {
     /// When the first byte of the request had been read. Reading and checking the tensors counts as waiting.

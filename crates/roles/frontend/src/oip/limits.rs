@@ -21,17 +21,17 @@ pub const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 pub const PACKED_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// A gRPC answer of more bytes is not compressed, for the same reason.
 pub const PACKED_ANSWER_BYTES_MAX: usize = 128 << 10;
-/// What compressed requests over REST in flight have become takes no more than so many of the largest requests; those
+/// What compressed requests over REST in flight have become takes no more than this many of the largest requests; those
 /// of a tenant half of it.
 pub const UNPACKED_REQUESTS_MAX: usize = 16;
 /// A call of reflection ends after this time, whatever it still asks.
 pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
-/// A client must send the head of a request within this time of the one before; also closes idle REST connections. For
-/// the first one [`OPENING_TIMEOUT`](symphony_net::OPENING_TIMEOUT) is shorter.
+/// A client must send the head of a request within this time of the previous one; also closes idle REST connections.
+/// For the first one [`OPENING_TIMEOUT`](symphony_net::OPENING_TIMEOUT) is shorter.
 pub const HEADER_READ_MAX: Duration = Duration::from_secs(75);
 /// A client must send the body of a request within this time.
 pub const BODY_READ_MAX: Duration = Duration::from_secs(30);
-/// What a refused client is told to wait before it tries again.
+/// The wait that a refusal names before the client tries again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// The limits that a deployment can choose. What they are if it chooses none, the configuration's defaults say.

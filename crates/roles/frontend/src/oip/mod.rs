@@ -20,8 +20,8 @@
 //! **Errors.** [`InferError::error_status`] is the only place that knows status codes. Bodies are
 //! `{"error": "…", "reason": "slo_unreachable"}`; over gRPC the reason is in the trailer `symphony-reason`.
 //!
-//! **Versions.** A request names one, or gets the latest that is ready. Each version is a model by itself to the rest
-//! of the system, [`ModelInfo::loaded_as`].
+//! **Versions.** A request names one, or gets the latest that is ready. Each version is a separate model to the rest of
+//! the system, [`ModelInfo::loaded_as`].
 //!
 //! **Callers.** Every call but for health is made by a [`Caller`], found by the key or the certificate that it shows
 //! before its body is read. Where there are no tenants, every caller is served.

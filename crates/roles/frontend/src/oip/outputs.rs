@@ -25,7 +25,7 @@ pub(crate) struct Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) encoding: Encoding,
-    /// So many of its likeliest classes instead of its elements.
+    /// The number of likeliest classes to return instead of its elements.
     pub(crate) classes: Option<u32>,
 }
 
@@ -74,7 +74,7 @@ impl Selection {
         self.wanted.iter().map(|wanted| (&model.signature.outputs[wanted.index], wanted.form))
     }
 
-    /// Whether what is wanted in shared memory has room there, for so many items.
+    /// Whether the outputs that are wanted in shared memory fit there, for this many items.
     ///
     /// # Errors
     /// If not.
@@ -125,10 +125,10 @@ impl Selection {
                     let shape = of_items.chain(spec.item_shape.iter().map(|&dim| i64::from(dim))).collect();
                     (shape, Content::Elements(spec.data_type, data))
                 }
-                Some(asked) => {
+                Some(requested) => {
                     let labels = model.transforms.labels.get(&spec.name).map(Vec::as_slice);
-                    let shape = of_items.chain([i64::from(classes_of(spec, asked))]).collect();
-                    (shape, Content::Classes(classify(&data, spec, asked, labels)))
+                    let shape = of_items.chain([i64::from(classes_of(spec, requested))]).collect();
+                    (shape, Content::Classes(classify(&data, spec, requested, labels)))
                 }
             };
             let rows = of_pipeline.get(wanted.index).and_then(|output| output.places.clone());

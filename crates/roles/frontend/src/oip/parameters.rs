@@ -182,7 +182,7 @@ fn parse_version_header(text: &str) -> Result<u64, InferError> {
     parse_version(text.trim()).ok_or_else(expected)
 }
 
-/// The trace that a call belongs to. One that is none is passed over: no request is refused for its trace.
+/// The trace that a call belongs to. An invalid one is ignored: no request is refused for its trace.
 pub(crate) fn trace_of(headers: &axum::http::HeaderMap) -> Option<TraceContext> {
     headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok())
 }
@@ -268,7 +268,7 @@ fn priority(value: &Parameter) -> Result<u32, InferError> {
 
 /// Refuses the parameters `unknown`, if there are any.
 fn refuse_unknown(whose: &str, mut unknown: Vec<&str>, known: &[&str]) -> Result<(), InferError> {
-    /// Names that are told; a request may have thousands.
+    /// Names in a refusal; a request may have thousands.
     const NAMED_MAX: usize = 8;
     if unknown.is_empty() {
         return Ok(());
@@ -382,7 +382,7 @@ impl InputParameters {
 pub(crate) struct OutputParameters {
     /// Whether it shall come as binary data.
     pub(crate) binary: Option<bool>,
-    /// So many of its likeliest classes shall come instead of its elements.
+    /// The number of likeliest classes to return instead of its elements.
     pub(crate) classes: Option<u32>,
     /// Where it shall be written, if to shared memory.
     pub(crate) placed: Option<Placement>,
@@ -519,21 +519,21 @@ mod tests {
         let region = || (SHARED_MEMORY_REGION, Parameter::Text("r".into()));
         let bytes = |bytes: i64| (SHARED_MEMORY_BYTE_SIZE, Parameter::Int(bytes));
         let offset = (SHARED_MEMORY_OFFSET, Parameter::Uint(u64::MAX));
-        let input = |said: &[(&'static str, Parameter)]| {
-            InputParameters::parse("x", said.iter().cloned()).map(|parsed| parsed.placed)
+        let input = |given: &[(&'static str, Parameter)]| {
+            InputParameters::parse("x", given.iter().cloned()).map(|parsed| parsed.placed)
         };
         let placed = |offset: u64| Placement { region: "r".into(), offset, bytes: 8 };
         assert_eq!(input(&[region(), bytes(8)]), Ok(Some(placed(0))));
         assert_eq!(input(&[bytes(8), offset.clone(), region()]), Ok(Some(placed(u64::MAX))));
         assert_eq!(input(&[]), Ok(None));
-        for said in [
+        for given in [
             &[region()][..],
             &[bytes(8)],
             &[offset],
             &[region(), bytes(-1)],
             &[(SHARED_MEMORY_REGION, Parameter::Int(1)), bytes(8)],
         ] {
-            let refused = input(said).unwrap_err().to_string();
+            let refused = input(given).unwrap_err().to_string();
             assert!(refused.starts_with("input `x`: "), "{refused}");
         }
         let both = [region(), bytes(8), (CLASSIFICATION, Parameter::Int(3))];

@@ -1,4 +1,4 @@
-//! Accepts connections for the two servers, so many at once, until told to stop.
+//! Accepts connections for the two servers, up to a limit, until it is stopped.
 
 use std::future::Future;
 use std::net::SocketAddr;

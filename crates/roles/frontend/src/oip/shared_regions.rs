@@ -1,8 +1,9 @@
 //! Triton's system shared memory: objects of POSIX shared memory that clients of this host have registered, for inputs
 //! to be read from and outputs to be written to.
 //!
-//! Nothing is mapped: an object is read and written through its descriptor when a request needs it. One that its client
-//! has cut short meanwhile is an error of that request; touching a mapping of it would end this process (SIGBUS).
+//! Nothing is mapped: an object is read and written through its descriptor when a request needs it. A region that its
+//! client has cut short meanwhile is an error of that request; touching a mapping of it would end this process
+//! (SIGBUS).
 //!
 //! A region is this process's own and its tenant's: no other frontend knows it, and no other tenant. Nor may another
 //! tenant register its object while it is there; the system does not say whose an object was before.
@@ -121,7 +122,7 @@ impl SharedRegions {
         let own_max = if owner.is_empty() { REGIONS_MAX } else { REGIONS_PER_TENANT_MAX };
         let all: usize = owners.values().map(BTreeMap::len).sum();
         if all >= REGIONS_MAX || owners.get(owner).is_some_and(|own| own.len() >= own_max) {
-            // Its clients that have ended have forgotten theirs. Those of others stay: a client may drop the name of
+            // Its clients that have ended have forgotten theirs. Regions of others stay: a client may drop the name of
             // what it goes on using.
             if let Some(regions) = owners.get_mut(owner) {
                 gone.extend(regions.values().filter(|known| known.is_nameless()).cloned());
@@ -179,7 +180,7 @@ pub(crate) enum Regions<'a> {
     Off,
     /// None: a name of its own host's memory means nothing here, and this host's is not its own.
     Far,
-    /// Those of its tenant.
+    /// The regions of its tenant.
     Of { all: &'a SharedRegions, owner: &'a str },
 }
 
@@ -284,7 +285,7 @@ impl SharedTensor {
         &self.region.name
     }
 
-    /// Appends its bytes, which must be so many.
+    /// Appends its bytes, which must be `expected` in number.
     pub(crate) fn read(&self, expected: usize, out: &mut Vec<u8>) -> Result<(), String> {
         if self.bytes != expected as u64 {
             let got = self.bytes;
@@ -299,7 +300,7 @@ impl SharedTensor {
         read.map_err(|error| format!("region `{}` cannot be read: {error}", shorten(&self.region.name)))
     }
 
-    /// Its beginning, of so many bytes.
+    /// Its first `bytes` bytes.
     pub(crate) fn beginning(&self, bytes: u64) -> Self {
         Self { bytes, ..self.clone() }
     }
@@ -323,8 +324,8 @@ impl SharedTensor {
         self.region.offset + self.offset
     }
 
-    /// Whether the object still has its bytes. One that is cut short a moment later is read short, and grows again if
-    /// it is written.
+    /// Whether the object still has its bytes. An object that is cut short a moment later is read short, and grows
+    /// again if it is written.
     fn check_object(&self) -> Result<(), String> {
         let name = || shorten(&self.region.name);
         let has = self.region.object.metadata().map_err(|error| format!("region `{}`: {error}", name()))?.len();
@@ -502,7 +503,7 @@ mod tests {
         Regions::Of { all: &all, owner: "tenant-0" }.unregister("7").unwrap();
         other.register("r", &key, 0, 1).unwrap();
 
-        // Those whose names are gone make room for their owner only.
+        // Regions whose names are gone make room for their owner only.
         let [first, second] = ["tenant-0", "tenant-1"].map(|owner| Regions::Of { all: &all, owner });
         let fresh = Object::new("many-fresh", b"0");
         std::fs::remove_file(objects[1].path()).unwrap();

@@ -1,4 +1,4 @@
-//! Pictures become inputs on threads for such work, so many at once, while their requests are queued.
+//! Pictures become inputs on threads of their own, up to a limit, while their requests are queued.
 //!
 //! ```text
 //! request ─ begin: room, memory? ─▶ wait for a thread, each ─▶ decode … ─▶ Progress::Made: the whole payload
@@ -91,19 +91,19 @@ impl AsRef<[u8]> for Counted {
     }
 }
 
-/// The pictures of one request on their way. Those that have not begun are given up when it is dropped.
+/// The pictures of one request on their way. Pictures that have not begun are given up when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Decoding {
     task: JoinHandle<Result<Bytes, InferError>>,
     begun: Option<oneshot::Receiver<()>>,
-    /// Nothing was told of it yet.
+    /// Nothing was reported of it yet.
     waiting: bool,
 }
 
 /// How far the pictures of a request have come.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// The input is there within milliseconds: schedulers may hear of the request.
+    /// The input is ready within milliseconds: schedulers may hear of the request.
     Begun,
     /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until
     /// the last of its clones is gone.
@@ -133,7 +133,7 @@ impl Decoders {
         }
     }
 
-    /// Memory for tensors of so many bytes, until nothing holds it any more.
+    /// Memory for tensors of this many bytes, until nothing holds it any more.
     ///
     /// # Errors
     /// If others have as much as there may be.
@@ -159,9 +159,9 @@ impl Decoders {
         let count = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
         if encoded.len() > self.waiting_max {
             let (pictures, max) = (encoded.len(), self.waiting_max);
-            let told =
+            let message =
                 format!("{pictures} pictures; this frontend takes {max} at a time (frontend.images.waiting_max)");
-            return Err(InferError::InvalidRequest(told));
+            return Err(InferError::InvalidRequest(message));
         }
         let room = Arc::clone(&self.room).try_acquire_many_owned(count);
         let room = room.map_err(|_| InferError::DecodersBusy { waiting_max: self.waiting_max })?;
@@ -194,10 +194,10 @@ impl Decoders {
         let memory = self.reserve(boxes.len().saturating_mul(pipeline.item_bytes()))?;
         let (threads, limits, counts) = (Arc::clone(&self.threads), self.limits, Arc::clone(&self.counts));
         Ok(async move {
-            let asked = Instant::now();
+            let queued_at = Instant::now();
             // Nobody closes it.
             let thread = threads.acquire_owned().await.map_err(|_| InferError::Failed(FailReason::Draining))?;
-            counts.wait.observe(asked.elapsed().as_secs_f64());
+            counts.wait.observe(queued_at.elapsed().as_secs_f64());
             let (item_bytes, count) = (pipeline.item_bytes(), boxes.len());
             let held = Arc::clone(&memory);
             let work = tokio::task::spawn_blocking(move || {
@@ -252,11 +252,11 @@ impl Decoding {
     /// What happens next. Not to be asked again once the payload was made; may be given up and asked again before.
     pub(crate) async fn next(&mut self) -> Progress {
         if let Some(begun) = &mut self.begun {
-            let told = begun.await;
+            let result = begun.await;
             self.begun = None;
             // Pictures that take long are not announced, nor is one that has failed: then comes the payload, or why
             // there is none.
-            if told.is_ok() {
+            if result.is_ok() {
                 self.waiting = false;
                 return Progress::Begun;
             }
@@ -297,11 +297,11 @@ impl Work {
         let count = encoded.len();
         let mut under_way = VecDeque::with_capacity(count);
         for picture in encoded {
-            let asked = Instant::now();
+            let queued_at = Instant::now();
             let thread = Arc::clone(&self.threads).acquire_owned().await;
             // Nobody closes it.
             let thread = thread.map_err(|_| InferError::Failed(FailReason::Draining))?;
-            self.counts.wait.observe(asked.elapsed().as_secs_f64());
+            self.counts.wait.observe(queued_at.elapsed().as_secs_f64());
             under_way.push_back(self.decode(picture, thread));
         }
         if let Some(begun) = begun {

@@ -5,7 +5,7 @@ use crate::pictures::test_pictures::{cut_off, model, picture, pictures};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Decoders of so many threads and so much room, and enough memory.
+/// Decoders of this many threads and this much room, and enough memory.
 fn decoders(threads: u32, waiting_max: u32) -> (Decoders, Registry) {
     let registry = Registry::new("frontend");
     let config = ImagesConfig { threads, waiting_max, pixels_max: 1 << 20, decoded_mb_max: 1 };
@@ -70,7 +70,7 @@ async fn a_request_is_announced_when_its_last_picture_has_a_thread_and_a_full_po
     let gives_up = begin(1).unwrap();
     assert_eq!(decoders.room.available_permits(), 0);
 
-    // Who leaves makes room.
+    // A client that leaves makes room.
     drop(gives_up);
     let room = async {
         while decoders.room.available_permits() == 0 {
@@ -117,7 +117,7 @@ async fn what_pictures_become_is_bounded_in_bytes_and_counted_until_the_last_who
     assert_eq!(decoders.room.available_permits(), 1024 - 2 * 128, "nothing was taken for it");
     assert!(shows(MIB), "{}", registry.encode());
 
-    // Who leaves gives it back.
+    // A client that leaves gives it back.
     drop(other);
     drop(busy);
     let given_back = async {

@@ -11,7 +11,7 @@ use crate::oip::{ModelInfo, ModelState, Pictures};
 /// The SLO of the model.
 pub(crate) const SLO: Nanos = Nanos::from_millis(50);
 
-/// The model `m`: its input `x` is a row of so many grey pixels, with inputs of one byte each before and after it.
+/// The model `m`: its input `x` is a row of this many grey pixels, with inputs of one byte each before and after it.
 pub(crate) fn model(width: u32, before: usize, after: usize) -> ModelInfo {
     let tensor = |name: String, shape: u32| TensorSpec { name, data_type: DataType::Uint8, item_shape: vec![shape] };
     let image = ImageInput {
@@ -60,7 +60,7 @@ pub(crate) fn cut_off(picture: &Bytes) -> Bytes {
     picture.slice(..45)
 }
 
-/// Pictures that are decoded quickly, behind so many bytes of other inputs.
+/// Pictures that are decoded quickly, behind this many bytes of other inputs.
 pub(crate) fn pictures(encoded: Vec<Bytes>, at: usize) -> Pictures {
     Pictures { encoded, at, quick: true }
 }

@@ -48,7 +48,7 @@ pub(super) fn ids(cluster: &str, run: &BatchRun) -> SpanIds {
     let (mut trace, mut span, mut bytes) = ([0; 16], [0; 8], hasher.finalize_xof());
     bytes.fill(&mut trace);
     bytes.fill(&mut span);
-    // Ids of zeros are none.
+    // Ids of zeros are invalid.
     SpanIds { trace: u128::from_le_bytes(trace).max(1), span: u64::from_le_bytes(span).max(1) }
 }
 

@@ -11,7 +11,7 @@ use symphony_types::{Nanos, RequestId};
 /// Requests and stage requests that are remembered, of some 250 bytes each: 16 MB, and a minute of 200 requests per
 /// second with four stage requests each.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// Stage requests that are remembered of one request: what came of a fan-out is alike.
+/// Stage requests that are remembered of one request: the outcomes of a fan-out are alike.
 const STAGES_MAX: usize = 64;
 
 /// A stage request that has ended. Times count from the arrival of its request.
@@ -38,7 +38,7 @@ pub(crate) struct StageLog(Mutex<Noted>);
 #[derive(Debug, Default)]
 struct Noted {
     notes: Vec<StageNote>,
-    /// Those that are not among the notes.
+    /// Stage requests that are not among the notes.
     more: u64,
 }
 
@@ -219,10 +219,13 @@ mod tests {
             memory.remember(end(sequence), &log);
         }
         assert!(memory.explain(request(1)).is_none() && memory.explain(request(2)).is_some());
-        let told = memory.explain(request(requests)).unwrap();
-        assert_eq!((told.outcome.as_str(), told.reason.as_str(), told.ended_ms), ("dropped", "shed", 3.0));
-        assert_eq!((told.stages.len(), told.more), (STAGES_MAX, 3));
-        let last = told.stages.last().unwrap();
+        let explanation = memory.explain(request(requests)).unwrap();
+        assert_eq!(
+            (explanation.outcome.as_str(), explanation.reason.as_str(), explanation.ended_ms),
+            ("dropped", "shed", 3.0)
+        );
+        assert_eq!((explanation.stages.len(), explanation.more), (STAGES_MAX, 3));
+        let last = explanation.stages.last().unwrap();
         assert_eq!((last.item as usize, last.outcome.as_str(), last.deadline_ms), (STAGES_MAX + 1, "dropped", 2.0));
     }
 }

@@ -76,7 +76,7 @@ impl RequestRecord<'_> {
 }
 
 impl Ran {
-    /// So long before the result came.
+    /// The moment `us` before the result came.
     pub(crate) fn before(&self, us: u32) -> Instant {
         self.at.checked_sub(Duration::from_micros(us.into())).unwrap_or(self.at)
     }

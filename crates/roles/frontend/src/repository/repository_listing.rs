@@ -12,7 +12,7 @@ pub(crate) type Entries = Result<Arc<Vec<IndexEntry>>, String>;
 
 #[derive(Debug)]
 pub(crate) struct Listing {
-    /// The folder is read at most so often.
+    /// The folder is read at most this often.
     every: Duration,
     /// Held by the call that reads the folder; the others wait for what it finds.
     last: Arc<Mutex<Option<(Instant, Entries)>>>,

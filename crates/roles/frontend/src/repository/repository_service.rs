@@ -24,13 +24,13 @@ use crate::repository::repository_listing::Listing;
 
 /// Loads and unloads under way at a time.
 const ROLLOUTS_MAX: usize = 16;
-/// The folder is read at most so often, however many clients ask for the index.
+/// The folder is read at most this often, however many clients ask for the index.
 const LISTED_EVERY: Duration = Duration::from_secs(1);
-/// How long the folder, or one model in it, may take to be read before its caller is told so: a few files, on a mount
-/// that may be slow.
+/// How long the folder, or one model in it, may take to be read before its caller gets an error: a few files, on a
+/// mount that may be slow.
 const READ_WITHIN: Duration = Duration::from_secs(20);
 /// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has
-/// been told.
+/// got an error.
 const READS_MAX: usize = ROLLOUTS_MAX;
 /// The line of the folder itself, if it cannot be read. No model is called so: none has a slash in its name.
 const FOLDER_LINE: &str = "repository/";
@@ -45,7 +45,7 @@ pub struct RepositoryAccess {
     loader: Option<Loader>,
 }
 
-/// Who loads models for callers, as an operator.
+/// Loads models for callers, as an operator.
 #[derive(Clone, Debug)]
 struct Loader {
     control: ControlClient,
@@ -146,7 +146,7 @@ impl RepositoryService {
         token.zip(caller.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
     }
 
-    /// Has the cluster serve the model or pipeline as its folder says.
+    /// Makes the cluster serve the model or pipeline as its folder says.
     pub(crate) async fn load(&self, model: &str, caller: &Caller) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
         let loaded = self.do_as_operator(model, caller, move |repository, control| async move {
@@ -160,7 +160,7 @@ impl RepositoryService {
         self.count("load", loaded.await)
     }
 
-    /// Has the cluster serve no version of the model, or no such pipeline, in the same way.
+    /// Makes the cluster serve no version of the model, or no such pipeline, in the same way.
     pub(crate) async fn unload(&self, model: &str, caller: &Caller) -> CallEnded {
         let name = model.to_owned();
         let unloaded = self.do_as_operator(model, caller, |_, control| async move {
@@ -272,12 +272,12 @@ async fn serve_model(control: &ControlClient, model: &RepositoryModel) -> Result
     for note in &model.notes {
         tracing::info!(model = model.name, "{note}");
     }
-    let told = |next: &Next| {
+    let log_waits = |next: &Next| {
         if let Next::Wait(Some((version, why))) = next {
             tracing::warn!(model = version, "waits: {why}");
         }
     };
-    apply(control, Rollout::to(model), LOAD_WITHIN, told).await
+    apply(control, Rollout::to(model), LOAD_WITHIN, log_waits).await
 }
 
 async fn serve_pipeline(control: &ControlClient, pipeline: &RepositoryPipeline) -> Result<u64, ApplyError> {
@@ -497,10 +497,10 @@ mod tests {
         let kept = names.map(|name| (name.to_owned(), ModelState::KEPT.to_owned()));
         assert_eq!(shown_to(Caller::anonymous()).await, kept);
         assert_eq!(shown_to(showing("another-long-token")).await, kept);
-        let told = shown_to(showing(TOKEN)).await;
-        assert!(told[0].1.contains("broken/config.pbtxt cannot be read"), "{told:?}");
-        assert!(told[1].1.contains("thief/profile.toml`, line 1: ") && !told[1].1.contains(TOKEN), "{told:?}");
-        assert!(told[2].1.contains("thief2/config.pbtxt"), "{told:?}");
+        let listed = shown_to(showing(TOKEN)).await;
+        assert!(listed[0].1.contains("broken/config.pbtxt cannot be read"), "{listed:?}");
+        assert!(listed[1].1.contains("thief/profile.toml`, line 1: ") && !listed[1].1.contains(TOKEN), "{listed:?}");
+        assert!(listed[2].1.contains("thief2/config.pbtxt"), "{listed:?}");
     }
 
     #[tokio::test]
@@ -528,8 +528,8 @@ mod tests {
             entries.remove(0).state
         };
         assert_eq!(shown_to(Caller::anonymous()).await, ModelState::Unavailable(ModelState::KEPT.to_owned()));
-        let told = shown_to(showing(TOKEN)).await;
-        assert!(told.reason().contains("cannot be read: No such file or directory"), "{told:?}");
+        let listed = shown_to(showing(TOKEN)).await;
+        assert!(listed.reason().contains("cannot be read: No such file or directory"), "{listed:?}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(super) struct Attempt<'a> {
     pub(super) tried: &'a [usize],
     /// Its number in the cluster's table.
     pub(super) sequence: u64,
-    /// No leader has heard of it yet.
+    /// No leader knows of it yet.
     pub(super) withheld: bool,
     ending: oneshot::Receiver<Ending>,
 }

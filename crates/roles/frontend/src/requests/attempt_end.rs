@@ -9,11 +9,11 @@ use crate::oip::InferError;
 /// How an attempt ended.
 #[derive(Debug)]
 pub(super) enum AttemptEnd {
-    /// The cluster, or this frontend, said how.
+    /// The cluster, or this frontend, decided how.
     Settled(Ending),
     /// Nothing came in time.
     Unanswered,
-    /// Its pictures cannot be decoded, for the reason that its client is told.
+    /// Its pictures cannot be decoded, for the reason that its client gets.
     BadInput(InferError),
 }
 

@@ -171,7 +171,7 @@ fn names_of(routes: &Routes) -> Vec<String> {
 
 /// Why a cluster takes no requests for a model now, or none.
 pub(super) fn unready(cluster: &Arc<Cluster>, route: &Route) -> Option<InferError> {
-    // Nothing new where the frontend shall become empty, else it never does.
+    // Nothing new in a cluster that drains the frontend, or that would never end.
     if cluster.is_cordoned() {
         return Some(InferError::Failed(FailReason::Draining));
     }

@@ -24,7 +24,7 @@ impl RequestGuard<'_> {
             let Some(next) = next.filter(|next| next.route.info.state == ModelState::Ready) else {
                 return AttemptEnd::Settled(Ending::NotHere);
             };
-            // Nothing new where the frontend shall become empty.
+            // Nothing new in a cluster that drains the frontend.
             if next.cluster.is_cordoned() {
                 return AttemptEnd::failed(FailReason::Draining);
             }

@@ -18,8 +18,8 @@ use crate::oip::{InferAnswer, InferError, Timeliness};
 use crate::records::pipeline_memory::PipelineEnd;
 use crate::records::{Ran, RequestRecord};
 
-/// An accepted request: gets its outcome from [`RequestGuard::end`], or when this is dropped: its client
-/// has gone, or was told that its deadline has passed.
+/// An accepted request: gets its outcome from [`RequestGuard::end`], or when this is dropped: its client has gone, or
+/// got the answer that its deadline has passed.
 pub(super) struct RequestGuard<'a> {
     pub(super) inner: &'a Arc<Inner>,
     pub(super) request: &'a AcceptedRequest,

@@ -17,7 +17,7 @@ use crate::counts::hop::Hop;
 /// Parts of the table that are locked apart: enough that a few worker threads rarely meet.
 const SHARDS: usize = 16;
 
-/// How a request ended, as its waiter is told.
+/// How a request ended, as sent to its waiter.
 #[derive(Debug)]
 pub(crate) enum Ending {
     /// A result.
@@ -77,11 +77,11 @@ pub(crate) enum Payload {
 /// Reads of one input that wait for it: a plan reads it once, and few plans are made for one request.
 const WAITING_MAX: usize = 16;
 
-/// A request that was with so many leads which panicked is announced to no further one. The first may have panicked for
-/// any reason; if the second one does too, it may well be the request.
+/// A request that was with this many leads which panicked is announced to no further one. The first may have panicked
+/// for any reason; if the second one does too, it may well be the request.
 const PANICS_MAX: u32 = 2;
 
-/// What a leader is told of a request.
+/// A request's header, for a leader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Announcement {
     pub(crate) sequence: u64,
@@ -105,7 +105,7 @@ impl RequestTable {
         self.shards[sequence as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests without an outcome. Those of a pipeline count once, whatever stages they ask.
+    /// Requests without an outcome. Requests for a pipeline count once, whatever stages they ask.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }
@@ -139,7 +139,7 @@ impl RequestTable {
             Ending::NoResult(EndReason::Failed(FailReason::ModelNotReady)) if !pending.read => leaves(&pending),
             ending => ending,
         };
-        // The waiter may have given up in this moment; then its own end counts, and no one is told.
+        // The waiter may have given up in this moment; then its own end counts, and there is no one to notify.
         let _ = pending.waiter.send(ending);
         true
     }
@@ -188,7 +188,7 @@ impl RequestTable {
 
     /// Ends those requests for the model whose input was not given to a backend, as [`Ending::NotHere`]: with them the
     /// input is gone, so none of them can run here any more. The others stay, since they may have run. Returns the
-    /// numbers of those that go, and the sub-cluster whose leader may have heard of each; none of what was withheld.
+    /// numbers of those that go, and the sub-cluster whose leader may know of each; none of what was withheld.
     pub(crate) fn withdraw_unread(&self, model: ModelId) -> Vec<(u64, Option<SubclusterId>)> {
         let mut taken = Vec::new();
         for shard in &self.shards {
@@ -223,7 +223,7 @@ impl RequestTable {
     }
 
     /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
-    /// is there before any process is told. False if it has its outcome.
+    /// is stored before any process learns of the request. False if it has its outcome.
     pub(crate) fn end_withholding(
         &self,
         sequence: u64,
@@ -275,8 +275,8 @@ impl RequestTable {
         let mut blamed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let told = |pending: &OpenRequest| pending.is_for(subcluster) && pending.announced == token;
-            for (&sequence, pending) in shard.iter_mut().filter(|(_, pending)| told(pending)) {
+            let was_announced = |pending: &OpenRequest| pending.is_for(subcluster) && pending.announced == token;
+            for (&sequence, pending) in shard.iter_mut().filter(|(_, pending)| was_announced(pending)) {
                 pending.panics += 1;
                 if pending.panics >= PANICS_MAX {
                     blamed.push(sequence);
@@ -287,7 +287,7 @@ impl RequestTable {
         blamed.into_iter().filter(|&sequence| self.end(sequence, failed())).count()
     }
 
-    /// Whether the leader of the sub-cluster is to hear of some request, or has heard of it.
+    /// Whether some request was or is to be announced to the leader of the sub-cluster.
     pub(crate) fn waits_for(&self, subcluster: SubclusterId) -> bool {
         (0..SHARDS as u64).any(|shard| self.shard(shard).values().any(|pending| pending.is_for(subcluster)))
     }
@@ -472,7 +472,7 @@ mod tests {
         let (mut request, _receiver) = pending(1, Instant::now());
         assert!(matches!(leaves(&request), Ending::NotHere));
         assert_eq!(symphony_telemetry::violations(Invariant::F1), before);
-        // F1, planted: somebody sends away what a backend has.
+        // F1, planted: a frontend sends away what a backend has.
         request.read = true;
         assert!(matches!(leaves(&request), Ending::NoResult(_)));
         assert_eq!(symphony_telemetry::violations(Invariant::F1), before + 1);

@@ -38,7 +38,7 @@ impl Cluster {
         }
     }
 
-    /// Puts the input of an announced request where backends of this host read it, if it is there: while its leader
+    /// Puts the input of an announced request where backends of this host read it, if it is ready: while its leader
     /// hears of it.
     fn share(&self, sequence: u64) {
         if let Some(inputs) = &self.inputs {
@@ -60,8 +60,8 @@ impl Cluster {
     /// and never will. Leaders hear of those that were announced to them.
     pub(crate) fn withdraw_unread(self: &Arc<Self>, model: ModelId) -> usize {
         let withdrawn = self.table.withdraw_unread(model);
-        for &(sequence, told) in &withdrawn {
-            if let Some(subcluster) = told {
+        for &(sequence, announced_to) in &withdrawn {
+            if let Some(subcluster) = announced_to {
                 self.send_command(subcluster, LeaderCommand::Cancel(sequence, model.get()));
             }
         }

@@ -277,15 +277,15 @@ fn answer() -> Ending {
 #[tokio::test]
 async fn a_cluster_that_has_cordoned_the_frontend_gets_nothing_new_although_another_takes_it() {
     let views = |duty| vec![view(true, duty), view(false, Duty::Serving)];
-    let asked = |duty| async move {
+    let outcome = |duty| async move {
         let frontend = frontend(views(duty), FederationView::default());
         (infer(&frontend).await, frontend.ledger.counts().accepted)
     };
     for duty in [Duty::Cordoned, Duty::Draining] {
-        assert_eq!(asked(duty).await, (InferError::Failed(FailReason::Draining), 0), "{duty:?}");
+        assert_eq!(outcome(duty).await, (InferError::Failed(FailReason::Draining), 0), "{duty:?}");
     }
     let nobody = (InferError::Failed(FailReason::NoAnswer), 1);
-    assert_eq!(asked(Duty::Serving).await, nobody, "it waits for a leader, and there is none");
+    assert_eq!(outcome(Duty::Serving).await, nobody, "it waits for a leader, and there is none");
 }
 
 #[tokio::test]
@@ -461,7 +461,7 @@ async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_
     assert!(there.end(1, answer()));
     asking.await.unwrap().unwrap();
 
-    // Nobody has.
+    // No cluster has it.
     a.show(&view(true, Duty::Serving));
     let busy = Arc::clone(&frontend.decoders.threads).acquire_owned().await.unwrap();
     let receipt = Receipt::default();
@@ -472,7 +472,7 @@ async fn a_picture_that_was_made_for_a_former_model_of_the_name_is_not_given_to_
     assert_eq!(asking.await.unwrap().unwrap_err(), InferError::Failed(FailReason::ModelNotReady));
     assert_eq!((frontend.in_flight(), frontend.ledger.counts().lost(0)), (0, 0));
 
-    // Who reads its request by an old word of the model is not answered by the new one.
+    // A client that reads a request by an old description of the model is not answered by the new one.
     let late = frontend.infer(request(Receipt::default(), None)).await.unwrap_err();
     assert!(matches!(late, InferError::UnknownModel(_)), "{late}");
 }
@@ -492,25 +492,25 @@ async fn a_model_without_a_gpu_is_refused_as_that_and_counts_as_demand() {
 
 #[tokio::test]
 async fn who_is_told_that_a_load_failed_does_not_find_the_model_loading() {
-    let said = |applied_index, state: Option<Result<(), String>>| {
+    let view_at = |applied_index, state: Option<Result<(), String>>| {
         let mut view = View { applied_index, ..view(true, Duty::Serving) };
         let holder = state.map(|state| (BACKEND, HolderView { boot: BOOT, state }));
         view.models.values_mut().for_each(|model| model.holders = holder.clone().into_iter().collect());
         view
     };
-    let frontend = frontend(vec![said(6, None)], FederationView::default());
+    let frontend = frontend(vec![view_at(6, None)], FederationView::default());
     let state = |frontend: &Inner| frontend.info("m").unwrap().state.clone();
     assert_eq!(state(&frontend), ModelState::Loading);
     let error = RepositoryError::Failed("no such file".into());
-    let asked = Arc::clone(&frontend);
-    let told = tokio::spawn(async move {
-        let told = asked.result_once_seen(CallEnded { as_of: 7, result: Err(error) }).await;
-        (told, state(&asked))
+    let inner = Arc::clone(&frontend);
+    let waiting = tokio::spawn(async move {
+        let waiting = inner.result_once_seen(CallEnded { as_of: 7, result: Err(error) }).await;
+        (waiting, state(&inner))
     });
     tokio::task::yield_now().await;
-    assert!(!told.is_finished(), "its own view is older than the failure");
-    frontend.slots[0].cluster.get().unwrap().show(&said(7, Some(Err("no such file".into()))));
-    let (told, state) = told.await.unwrap();
-    assert_eq!(told, Err(RepositoryError::Failed("no such file".into())));
+    assert!(!waiting.is_finished(), "its own view is older than the failure");
+    frontend.slots[0].cluster.get().unwrap().show(&view_at(7, Some(Err("no such file".into()))));
+    let (waiting, state) = waiting.await.unwrap();
+    assert_eq!(waiting, Err(RepositoryError::Failed("no such file".into())));
     assert_eq!(state, ModelState::Unavailable("no such file".into()));
 }

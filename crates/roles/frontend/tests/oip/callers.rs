@@ -1,4 +1,4 @@
-//! Which callers are let in, and what the others are told.
+//! Which callers are let in, and what the others get.
 
 use futures::SinkExt as _;
 use serde_json::{Value, json};
@@ -175,8 +175,8 @@ async fn what_is_said_beside_the_tensors_counts_or_is_refused_by_name() {
     assert_eq!(running.service.last().weight.number(), 0.25);
     let says_final = with("triton_enable_empty_final_response", ParameterChoice::BoolParam(true));
     let answer = client.model_infer(says_final).await.unwrap().into_inner();
-    let said = answer.parameters["triton_final_response"].parameter_choice.clone();
-    assert_eq!(said, Some(ParameterChoice::BoolParam(true)));
+    let final_response = answer.parameters["triton_final_response"].parameter_choice.clone();
+    assert_eq!(final_response, Some(ParameterChoice::BoolParam(true)));
 
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
     for (parameters, expected) in [
@@ -187,8 +187,8 @@ async fn what_is_said_beside_the_tensors_counts_or_is_refused_by_name() {
         body["parameters"] = parameters;
         let answer = http.post(running.url("/v2/models/double/infer")).json(&body).send().await.unwrap();
         assert_eq!(answer.status(), 400);
-        let said: Value = answer.json().await.unwrap();
-        assert!(said["error"].as_str().unwrap().contains(expected), "{said}");
+        let reply: Value = answer.json().await.unwrap();
+        assert!(reply["error"].as_str().unwrap().contains(expected), "{reply}");
     }
     running.stop().await;
 }
@@ -253,8 +253,8 @@ async fn a_page_of_another_origin_is_served_if_it_is_named_or_shows_a_key() {
         let readers = answer.headers().get("access-control-allow-origin");
         let readers = readers.map(|readers| readers.to_str().unwrap().to_owned()).unwrap_or_default();
         let status = answer.status().as_u16();
-        let said: Value = answer.json().await.unwrap();
-        (status, said["reason"].as_str().unwrap_or_default().to_owned(), readers)
+        let reply: Value = answer.json().await.unwrap();
+        (status, reply["reason"].as_str().unwrap_or_default().to_owned(), readers)
     };
     let (infer, own) = ("/v2/models/double/infer", running.url(""));
     for path in [infer, "/v2/repository/models/double/unload"] {
@@ -268,9 +268,9 @@ async fn a_page_of_another_origin_is_served_if_it_is_named_or_shows_a_key() {
     assert_eq!(ask(infer, foreign, Some("infer")).await, (200, String::new(), String::new()), "it is no browser's");
 
     let preflight = async |origin: &str| {
-        let asked = http.request(reqwest::Method::OPTIONS, running.url(infer)).header("origin", origin);
-        let asked = asked.header("access-control-request-method", "POST");
-        let answer = asked.header("access-control-request-headers", "x-api-key,traceparent").send().await.unwrap();
+        let request = http.request(reqwest::Method::OPTIONS, running.url(infer)).header("origin", origin);
+        let request = request.header("access-control-request-method", "POST");
+        let answer = request.header("access-control-request-headers", "x-api-key,traceparent").send().await.unwrap();
         let text =
             |name: &str| answer.headers().get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
         ["access-control-allow-origin", "access-control-allow-headers", "access-control-allow-methods"].map(text)

@@ -19,8 +19,8 @@ async fn tritonclient_is_served_over_grpc_and_http() {
         .kill_on_drop(true)
         .output();
     let output = client.await.unwrap();
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "tritonclient is not content:\n{said}");
-    assert!(running.service.count() > 0, "tritonclient asked for nothing:\n{said}");
+    let printed = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "tritonclient is not content:\n{printed}");
+    assert!(running.service.count() > 0, "tritonclient asked for nothing:\n{printed}");
     running.stop().await;
 }

@@ -130,7 +130,7 @@ async fn what_becomes_too_large_or_is_not_what_it_says_is_refused() {
     }
     let refused = refusal(post(&running, &[("content-encoding", "zstd")], b"{}".to_vec()).await).await;
     assert_eq!(refused, (501, "unsupported".to_owned()));
-    // Nor as it travels.
+    // It may not be too large as it travels either.
     let refused = refusal(post(&running, &[("content-encoding", "gzip")], vec![0; (1 << 16) + 1]).await).await;
     assert_eq!(refused, (413, "request_too_large".to_owned()));
     let body = serde_json::to_vec(&eight_items()).unwrap();

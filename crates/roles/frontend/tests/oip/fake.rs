@@ -187,7 +187,7 @@ impl FakeService {
         self.seen.lock().unwrap().len()
     }
 
-    /// Waits until the model `stuck` holds so many requests.
+    /// Waits until the model `stuck` holds this many requests.
     pub(crate) async fn stuck_is(&self, count: usize) {
         self.stuck.subscribe().wait_for(|&now| now == count).await.expect("the service is gone");
     }
@@ -386,7 +386,7 @@ impl Running {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), limits, IN_FLIGHT_MAX).await
     }
 
-    /// With so many requests in flight at the most.
+    /// A server with at most this many requests in flight.
     pub(crate) async fn start_for(in_flight_max: usize) -> Self {
         Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)), Limits::default(), in_flight_max).await
     }

@@ -215,7 +215,7 @@ async fn a_message_over_the_limit_is_refused_before_it_is_held() {
 #[tokio::test]
 async fn a_passed_deadline_is_told_as_such_and_cancels_the_request() {
     let running = Running::start().await;
-    // A client that does not keep the time itself, so that the server's word is heard.
+    // A client that does not keep the time itself, so that the server's answer arrives.
     let mut builder = hyper_util::client::legacy::Client::builder(TokioExecutor::new());
     let http = builder.http2_only(true).build_http::<tonic::body::Body>();
     let origin = format!("http://{}", running.grpc).parse().unwrap();
@@ -264,8 +264,9 @@ async fn a_stream_answers_in_order_and_survives_errors_in_it() {
         assert!(["double", "refuse-queue_full"].contains(&inner.model_name.as_str()), "errors name it, too");
         assert!(inner.parameters.contains_key("symphony_request_id"), "answers and errors alike");
         assert_eq!(inner.parameters["triton_final_response"], parameter(ParameterChoice::BoolParam(true)));
-        let said = |name: &str| inner.parameters.get(name).and_then(|value| value.parameter_choice.clone());
-        let reason = said("symphony_reason").map(|reason| (reason, said("symphony_retry_after_ms").is_some()));
+        let parameter_of = |name: &str| inner.parameters.get(name).and_then(|value| value.parameter_choice.clone());
+        let reason =
+            parameter_of("symphony_reason").map(|reason| (reason, parameter_of("symphony_retry_after_ms").is_some()));
         seen.push((answer.error_message.is_empty(), inner.raw_output_contents.len(), reason));
     }
     let refused = (ParameterChoice::StringParam("queue_full".into()), true);

@@ -26,7 +26,7 @@ async fn connected(builder: ClientBuilder) -> Client {
     client
 }
 
-/// Waits until the client holds so many frontends to be ready.
+/// Waits until the client counts this many frontends as ready.
 async fn ready_are(client: &Client, count: usize) {
     let look = async {
         while client.frontends().iter().filter(|frontend| frontend.availability == Availability::Ready).count() != count
@@ -236,7 +236,7 @@ async fn frontends_that_go_are_gone_around_and_those_that_come_back_are_found() 
     client.infer(one("double")).await.unwrap();
     assert_eq!(first.service.count(), 1, "nobody else is left, and it is the frontend that decides");
 
-    // Phase 3: somebody is back under the address of the one that had gone.
+    // Phase 3: a frontend is back under the address of the one that had gone.
     let back = Running::start_at(address, Limits::default(), IN_FLIGHT_MAX).await;
     ready_are(&client, 1).await;
     client.infer(one("double")).await.unwrap();

@@ -72,8 +72,8 @@ async fn typed_contents_and_binary_data_behind_json_carry_pictures_too() {
     let message = ModelInferRequest { model_name: "pictures".into(), inputs, outputs, ..ModelInferRequest::default() };
     let answer = grpc.model_infer(message).await.unwrap().into_inner();
     assert_eq!((answer.outputs[0].datatype.as_str(), answer.outputs[0].shape.as_slice()), ("BYTES", [1, 3].as_slice()));
-    let said = &answer.outputs[0].contents.as_ref().unwrap().bytes_contents;
-    assert!(said.iter().eq(CLASSES.iter().map(|class| class.as_bytes())), "{said:?}");
+    let classes = &answer.outputs[0].contents.as_ref().unwrap().bytes_contents;
+    assert!(classes.iter().eq(CLASSES.iter().map(|class| class.as_bytes())), "{classes:?}");
 
     let head = |output: Value| {
         let size = 4 + png.len();
@@ -148,8 +148,8 @@ async fn what_is_no_picture_is_refused_before_it_is_accepted() {
     ] {
         let reply = http.post(running.url("/v2/models/pictures/infer")).json(&body).send().await.unwrap();
         assert_eq!(reply.status().as_u16(), 400);
-        let said = reply.text().await.unwrap();
-        assert!(said.contains(expected), "{said}");
+        let message = reply.text().await.unwrap();
+        assert!(message.contains(expected), "{message}");
     }
     assert_eq!(running.service.count(), 0, "nothing of this may reach the service");
 }

@@ -17,8 +17,8 @@ async fn channel(running: &Running) -> Channel {
 }
 
 async fn ask(channel: Channel, key: Option<&'static str>, message: MessageRequest) -> Result<MessageResponse, Status> {
-    let asked = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
-    let mut request = Request::new(futures::stream::iter([asked]));
+    let query = ServerReflectionRequest { host: String::new(), message_request: Some(message) };
+    let mut request = Request::new(futures::stream::iter([query]));
     if let Some(key) = key {
         request.metadata_mut().insert("x-api-key", key.parse().unwrap());
     }
@@ -63,12 +63,12 @@ async fn the_older_version_is_there_for_clients_that_know_no_other() {
     use v1alpha::server_reflection_response::MessageResponse;
 
     let running = Running::start().await;
-    let asked = v1alpha::ServerReflectionRequest {
+    let query = v1alpha::ServerReflectionRequest {
         host: String::new(),
         message_request: Some(MessageRequest::ListServices(String::new())),
     };
     let mut client = ServerReflectionClient::new(channel(&running).await);
-    let answers = client.server_reflection_info(futures::stream::iter([asked])).await.unwrap();
+    let answers = client.server_reflection_info(futures::stream::iter([query])).await.unwrap();
     let answer = answers.into_inner().message().await.unwrap().unwrap();
     let Some(MessageResponse::ListServicesResponse(listed)) = answer.message_response else { panic!("{answer:?}") };
     assert!(listed.service.iter().any(|service| service.name == "inference.GRPCInferenceService"), "{listed:?}");

@@ -492,8 +492,11 @@ async fn a_pipeline_says_which_rows_its_outputs_have_and_what_it_is_made_of() {
         "name": "label", "datatype": "UINT8", "shape": [2], "parameters": { "symphony_rows": "0.1,0.4" }, "data": [7, 9],
     });
     assert_eq!((&body["outputs"][0]["shape"], &body["outputs"][1]), (&json!([1, 2, 2]), &label));
-    let said = &body["parameters"];
-    assert_eq!((&said["symphony_partial"], &said["symphony_stages"]), (&json!(true), &json!("double=f3/ab/9")));
+    let parameters = &body["parameters"];
+    assert_eq!(
+        (&parameters["symphony_partial"], &parameters["symphony_stages"]),
+        (&json!(true), &json!("double=f3/ab/9"))
+    );
 
     let (_, metadata) = get(&running, "/v2/models/rows").await;
     assert_eq!((&metadata["platform"], &metadata["outputs"][1]["shape"]), (&json!("ensemble"), &json!([-1])));

@@ -69,12 +69,12 @@ fn item_and_room(test: &str) -> Object {
 }
 
 fn placed(region: &str, offset: i64, bytes: i64) -> HashMap<String, InferParameter> {
-    let said = [
+    let entries = [
         ("shared_memory_region", ParameterChoice::StringParam(region.to_owned())),
         ("shared_memory_offset", ParameterChoice::Int64Param(offset)),
         ("shared_memory_byte_size", ParameterChoice::Int64Param(bytes)),
     ];
-    said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) })).into()
+    entries.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) })).into()
 }
 
 /// A request for `double` whose item and answer are in the region `r`.

@@ -9,7 +9,7 @@ use symphony_types::{CutDigest, FamilyProfile, GpuClass, LatencyProfile, ModelId
 
 use crate::lead::served_as::ServedAs;
 
-/// The shares of trunk and suffix are told in parts of this.
+/// The shares of trunk and suffix are given in parts of this.
 const SHARES_OF: u64 = 1_000_000;
 
 /// What a backend hosts, by model.
@@ -94,7 +94,7 @@ impl SharedQueue {
     }
 }
 
-/// Of a batch, what one of its parts takes: so much of what the model's profile says.
+/// What one of a batch's parts takes: this share of what the model's profile says.
 fn part_of(whole: Nanos, share: u32) -> Nanos {
     let part = u128::from(whole.get()) * u128::from(share);
     Nanos::new(u64::try_from(part.div_ceil(u128::from(SHARES_OF))).unwrap_or(u64::MAX).max(1))
@@ -106,8 +106,8 @@ fn profile_of_part(whole: &LatencyProfile, share: u32) -> Option<LatencyProfile>
 }
 
 /// The queues that models share, of the `served` ones in the order of their ids. The others have their own. A queue
-/// lives on one of so many decision threads, by the ids of its models, and has at most as many models as a family's
-/// profile can have different suffixes. `kinds` are the kinds of GPUs that are known.
+/// lives on one of the decision threads, by the ids of its models, and has at most as many models as a family's profile
+/// can have different suffixes. `kinds` are the kinds of GPUs that are known.
 pub(crate) fn shared_queues<'a>(
     served: impl Iterator<Item = (ModelId, &'a ModelView)>,
     hosting: &[&Hosting],

@@ -15,7 +15,7 @@ pub(crate) struct BackendHoldings {
     pub(crate) holds: BTreeSet<ModelId>,
 }
 
-/// Those of the `waiting` models that can be served besides `served`.
+/// The `waiting` models that can be served besides `served`.
 ///
 /// Two rules. (1) Every backend in use holds the model. (2) At least one backend holds it together with all served
 /// models. After a take-over no backend is in use yet, and rule 1 is empty; without rule 2 a lead would then serve
@@ -29,11 +29,11 @@ pub(crate) fn servable(
     backends: &[BackendHoldings],
 ) -> Vec<ModelId> {
     let nobody_takes_work = !backends.iter().any(|backend| backend.takes_work);
-    let heard = || backends.iter().filter(|backend| backend.takes_work || nobody_takes_work);
-    let mut able: Vec<_> = heard().filter(|backend| served.is_subset(&backend.holds)).collect();
+    let considered = || backends.iter().filter(|backend| backend.takes_work || nobody_takes_work);
+    let mut able: Vec<_> = considered().filter(|backend| served.is_subset(&backend.holds)).collect();
     let mut chosen = Vec::new();
     for model in waiting {
-        let in_use_hold = heard().all(|backend| !backend.in_use || backend.holds.contains(&model));
+        let in_use_hold = considered().all(|backend| !backend.in_use || backend.holds.contains(&model));
         let left: Vec<_> = able.iter().filter(|backend| backend.holds.contains(&model)).copied().collect();
         if in_use_hold && !left.is_empty() {
             chosen.push(model);
@@ -93,7 +93,7 @@ mod tests {
     fn a_backend_that_is_drained_keeps_no_other_out_of_use() {
         // A take-over while the second backend loads model 2, which only the drained one has.
         assert_eq!(chosen(&[], &[1, 2], &[drained(false, &[1, 2]), holdings(false, &[1])]), [1]);
-        // Nor does a model wait for a drained backend.
+        // A model does not wait for a drained backend either.
         assert_eq!(chosen(&[1], &[2], &[drained(true, &[1]), holdings(true, &[1, 2])]), [2]);
     }
 

@@ -227,7 +227,7 @@ mod tests {
     #[tokio::test]
     async fn a_link_counts_while_it_is_followed_and_wakes_when_it_gets_stuck() {
         let stuck_links = StuckLinks::default();
-        let (told, movement) = watch::channel(Movement::Moves);
+        let (sender, movement) = watch::channel(Movement::Moves);
         let (_other, stuck) = watch::channel(Movement::Stuck);
         {
             let (one, other) = (
@@ -237,7 +237,7 @@ mod tests {
             let (mut one, mut other) = (Box::pin(one), Box::pin(other));
             assert!(futures::poll!(&mut one).is_pending() && futures::poll!(&mut other).is_pending());
             assert!(!stuck_links.is_cut_off());
-            told.send_replace(Movement::Stuck);
+            sender.send_replace(Movement::Stuck);
             assert!(futures::poll!(&mut one).is_pending());
             assert!(futures::poll!(Box::pin(stuck_links.changed(None))).is_ready());
             assert!(stuck_links.is_cut_off());

@@ -210,19 +210,19 @@ struct LeadTask {
     backends: BTreeMap<BackendId, LinkedBackend>,
     /// Delays measured by the backends.
     data_delays: DataDelays,
-    /// What the served models were told.
+    /// The queue configurations of the served models.
     served: HashMap<ModelId, ServedModel>,
     /// GPU kinds by class, in the order of their first appearance. A kind keeps its class until the lead ends, since
     /// plans and grants under way name it.
     kinds: Vec<String>,
-    /// The classes that models were last told.
+    /// The classes that were last sent to models.
     classes: GpuClasses,
-    /// Whether models were last told that no backend takes work.
+    /// Whether models last learnt that no backend takes work.
     all_drained: bool,
     /// Backends that are not used because their GPUs are of one kind too many.
     left_alone: BTreeSet<BackendId>,
     sealed: BTreeSet<BackendId>,
-    /// Backends that obey another leader, by the token under which they were linked, and when they said so.
+    /// Backends that obey another leader, by the token under which they were linked, and when they reported that.
     fenced: BTreeMap<(BackendId, Token), Instant>,
     recovered: bool,
 }
@@ -332,7 +332,7 @@ impl LeadTask {
             }
         };
         let usages: Vec<_> = self.backends.iter().map(|(&id, backend)| (id, usage(id, backend))).collect();
-        // Nor is one granted for a plan of several models that its backend has to run one after another.
+        // No GPU is granted for a plan of several models that its backend has to run one after another.
         self.regroup(view, &usages);
         // Models learn of a backend's kinds of GPUs before one of them can be granted.
         let in_use = usages.iter().filter(|(_, usage)| *usage == Usage::Use);
@@ -486,9 +486,9 @@ impl LeadTask {
 /// The fault of a lead's policy, once there is one; never without a policy.
 async fn faulted(fault: &mut Option<watch::Receiver<Option<PolicyFault>>>) -> PolicyFault {
     if let Some(fault) = fault {
-        let told = fault.wait_for(Option::is_some).await.ok().and_then(|told| told.clone());
-        if let Some(told) = told {
-            return told;
+        let reported = fault.wait_for(Option::is_some).await.ok().and_then(|reported| reported.clone());
+        if let Some(reported) = reported {
+            return reported;
         }
     }
     std::future::pending().await

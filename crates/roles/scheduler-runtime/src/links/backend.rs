@@ -89,7 +89,7 @@ pub(crate) enum Usage {
     Hold,
     /// They run plans.
     Use,
-    /// No longer: plans that were sent finish, and the backend is told that no more come.
+    /// No longer: plans that were sent finish, and the backend learns that no more come.
     Retire,
 }
 
@@ -146,9 +146,9 @@ impl BackendLink {
                 Some(dialled) => Ok(dialled),
                 None => {
                     // Delays inside this process do not count as the backend's silence.
-                    let asked = Instant::now();
+                    let started = Instant::now();
                     let turn = self.net.dial_turn().await;
-                    last_seen += asked.elapsed();
+                    last_seen += started.elapsed();
                     turn.spend(connect_link::<ToBackend, FromBackend>(&self.net, &self.addr, &expected)).await
                 }
             };
@@ -224,7 +224,7 @@ impl BackendLink {
         let mut round = 0;
         loop {
             let usage = *self.usage.borrow_and_update();
-            // A backend that was told that no plan comes must hear that this is over before the first plan. Until then
+            // A backend that learnt that no plan comes must learn that this is over before the first plan. Until then
             // it considers lost what has not reached it. Repeating the same seal says so, and changes nothing else.
             if usage == Usage::Use
                 && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)

@@ -114,8 +114,8 @@ impl TapeRecorder {
     }
 
     /// The pool control decided.
-    pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, said: Option<PoolSignal>) {
-        self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, said));
+    pub(crate) fn pool_step(&mut self, now: Time, input: &PoolInput, signal: Option<PoolSignal>) {
+        self.append(Some(now), |chunk| chunk.pool_step(POOL, now, input, signal));
     }
 
     /// A policy for the whole sub-cluster is created.
@@ -123,7 +123,7 @@ impl TapeRecorder {
         self.append(None, |chunk| chunk.cluster(CLUSTER, policy, facts));
     }
 
-    /// The policy is about to be told of a model.
+    /// The policy is about to get a model.
     pub(crate) fn cluster_model(&mut self, slot: u32, (model, name): (ModelId, &str)) {
         self.append(None, |chunk| chunk.cluster_model(CLUSTER, slot, model, name));
     }

@@ -216,7 +216,7 @@ impl DecisionThread {
         self.thread_waker.wake();
     }
 
-    /// Whether it was told to end.
+    /// Whether it was asked to end.
     pub(crate) fn is_over(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }

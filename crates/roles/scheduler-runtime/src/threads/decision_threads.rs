@@ -145,8 +145,8 @@ impl DecisionThreads {
         self.living().iter().map(|known| Arc::clone(&known.thread)).collect()
     }
 
-    /// Regular upkeep: measures the load of the threads, and returns the ended groups on the threads in `running`,
-    /// some of which may have been told to end since. Dropping a group may wait a second for the disk of its tape.
+    /// Regular upkeep: measures the load of the threads, and returns the ended groups on the threads in `running`, some
+    /// of which may have been asked to end since. Dropping a group may wait a second for the disk of its tape.
     pub(crate) fn tend(&self, running: &[Arc<DecisionThread>], mut gone: impl FnMut(WorkerGroup)) {
         let now = self.clock.now();
         for known in &mut *self.lock() {
@@ -199,7 +199,7 @@ impl DecisionThreads {
         }
     }
 
-    /// The running threads; those that were told to end are forgotten.
+    /// The running threads; those that were asked to end are forgotten.
     fn living(&self) -> MutexGuard<'_, Vec<Known>> {
         let mut threads = self.lock();
         threads.retain(|known| !known.thread.is_over());

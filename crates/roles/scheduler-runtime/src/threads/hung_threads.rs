@@ -20,7 +20,7 @@ use crate::workers::counters::add;
 /// A decision thread whose turn takes longer than this counts as hung: with detection and seal, another replica then
 /// leads within 200 ms. Turns take microseconds; only pauses of the machine last this long.
 pub const STUCK_AFTER_LAN: Duration = Duration::from_millis(100);
-/// That limit for machines whose pauses must not count as faults.
+/// The same limit for machines whose pauses must not count as faults.
 pub const STUCK_AFTER_RELAXED: Duration = Duration::from_millis(500);
 
 /// Watches the decision threads until the runtime ends. A hung thread is given up with every lead on it; after a panic
@@ -326,13 +326,13 @@ mod tests {
 
     /// The frontend's messages until the link ends, or until it has received this many.
     async fn last_words(receiver: &mut LinkReceiver<ToFrontend>, max: usize) -> Vec<ToFrontend> {
-        let mut heard = Vec::new();
-        while heard.len() < max
+        let mut messages = Vec::new();
+        while messages.len() < max
             && let Ok(frame) = tokio::time::timeout(PATIENCE, receiver.receive()).await.expect("a word, or the end")
         {
-            heard.push(frame.message);
+            messages.push(frame.message);
         }
-        heard
+        messages
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,9 +5,9 @@ use std::sync::mpsc;
 
 use crate::threads::worker_group::WorkerGroup;
 
-/// A thread that drops worker groups. That closes links, frees queues, and may wait a second for the disk of a tape,
-/// which the watchdog's thread must not do. It ends when this value is dropped, after it has dropped every group it
-/// was given.
+/// A thread that drops worker groups. Dropping them closes links, frees queues, and may wait a second for the disk of a
+/// tape, which the watchdog's thread must not do. It ends when this value is dropped, after it has dropped every group
+/// it was given.
 #[derive(Debug)]
 pub(crate) struct Reaper(mpsc::Sender<WorkerGroup>);
 

@@ -136,8 +136,8 @@ mod tests {
             let mut waits_since = vec![Some(0); works.len()];
             (0..works.len()).for_each(|slot| order.wake(slot, now));
             // In that time a group can be due this often, and once more for its wake-up; and all others may go first.
-            let patience = WOKEN_PATIENCE.get() / 1_000;
-            let turns_max = works.iter().map(|&(_, period, _)| 3 + 2 * patience / period.max(1)).sum::<u64>() + 1;
+            let wait_max = WOKEN_PATIENCE.get() / 1_000;
+            let turns_max = works.iter().map(|&(_, period, _)| 3 + 2 * wait_max / period.max(1)).sum::<u64>() + 1;
             for turn in 0..4_000_u64 {
                 let Some(slot) = order.next(now) else {
                     now = order.wake_at();

@@ -23,7 +23,7 @@ pub(crate) struct ModelCounts {
     pub(crate) late: AtomicU64,
     /// A gauge: how many requests wait now.
     pub(crate) queued: AtomicU64,
-    /// Items of its batches.
+    /// The sizes of its batches, in items.
     pub(crate) batch_items: ValueHistogram,
     /// How much of its window each had used when it started, in thousandths.
     pub(crate) window_used: ValueHistogram,
@@ -66,7 +66,7 @@ pub(crate) fn window_used(start: Time, frontrun: Time, latest: Time) -> u64 {
 pub struct ModelBatches {
     /// Requests that wait for a batch now.
     pub queued: u64,
-    /// Items of its batches.
+    /// The sizes of its batches, in items.
     pub batch_items: ValueCounts,
     /// How much of its window each had used when it started, in thousandths.
     pub window_used: ValueCounts,

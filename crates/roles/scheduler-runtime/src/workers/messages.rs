@@ -20,7 +20,7 @@ use crate::workers::load::ModelCounts;
 pub(crate) enum ModelMessage {
     /// Serve this model, and count its load.
     Add { model: ModelId, name: Arc<str>, ordinal: u32, config: Box<ModelQueueConfig>, counts: Arc<ModelCounts> },
-    /// Serve a model otherwise than before: with another SLO, policy or value. What waits for it waits on.
+    /// Serve a model differently than before: with another SLO, policy or value. What waits for it waits on.
     Change { model: ModelId, ordinal: u32, config: Box<ModelQueueConfig> },
     /// Models that are served have these queues from here on, in place of those that they are in: some share one now,
     /// or no longer do. What waits for them waits on.
@@ -84,7 +84,7 @@ pub(crate) struct NewQueue {
     pub(crate) members: Vec<Member>,
     pub(crate) ordinal: u32,
     pub(crate) config: Box<ModelQueueConfig>,
-    /// What their batches take, by class of GPUs; empty for a model by itself.
+    /// What their batches take, by class of GPUs; empty for a model without a family.
     pub(crate) families: Vec<(GpuClass, FamilyProfile)>,
 }
 

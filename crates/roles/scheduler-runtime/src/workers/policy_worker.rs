@@ -30,7 +30,7 @@ use crate::workers::worker_metrics::WorkerMetrics;
 use gpus::Gpu;
 use models::ModelSlot;
 
-/// How often a policy is told the measured rates and lateness of its models, where they have changed.
+/// How often a policy gets the measured rates and lateness of its models, where they have changed.
 const MEASURED_EVERY: Nanos = Nanos::from_millis(500);
 
 /// A policy that is to decide for a sub-cluster.
@@ -48,7 +48,7 @@ pub(crate) struct PolicyHost {
     /// With what it was built.
     pub(crate) facts: ClusterFacts,
     pub(crate) tape: TapeRecorder,
-    /// Where its first fault is told; there is no further one.
+    /// Where its first fault is reported; there is no further one.
     pub(crate) fault: watch::Sender<Option<PolicyFault>>,
 }
 
@@ -122,7 +122,7 @@ impl PolicyWorker {
         if let Some(message) = receive(self, now, message) {
             self.learn(now, message);
         }
-        // Its seal may have been heard of before.
+        // Its seal may have come before.
         if let Some(gpu) = routed {
             self.settle(now, gpu);
         }

@@ -211,14 +211,14 @@ impl RankWorker {
     fn account(&mut self, now: Time, account: Account) {
         let (gpus_idle, gpus) = (self.ranker.gpus_idle(), self.ranker.gpus());
         let input = PoolInput { account, gpus_idle, gpus, consolidate: self.consolidate };
-        let said = self.pool.step(now, input);
-        self.tape.pool_step(now, &input, said);
+        let signal = self.pool.step(now, input);
+        self.tape.pool_step(now, &input, signal);
         self.metrics.demand_ns.store(self.pool.demand_time().get(), Ordering::Relaxed);
-        let Some(signal) = said else { return };
+        let Some(signal) = signal else { return };
         self.metrics.pressed(now, signal.pressure);
-        for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
+        for (inbox, wake) in self.models.iter().zip(&mut self.to_wake) {
             inbox.push_silently(ModelMessage::Pool(signal));
-            *told = true;
+            *wake = true;
         }
     }
 
@@ -322,8 +322,8 @@ impl Worker for RankWorker {
     }
 
     fn send_outputs(&mut self, _now: Time) {
-        for (inbox, told) in self.models.iter().zip(&mut self.to_wake) {
-            if std::mem::take(told) {
+        for (inbox, wake) in self.models.iter().zip(&mut self.to_wake) {
+            if std::mem::take(wake) {
                 inbox.wake();
             }
         }
@@ -464,20 +464,20 @@ mod tests {
         let mut scene = Scene::new();
         let free_at = scene.clock.now();
         let plan = scene.turn(0, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
-        let (done, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let (done, mut retired) = tokio::sync::mpsc::unbounded_channel();
         let retire = |round| RankMessage::Retire { gpu: 0, seal: 1, round, done: done.clone() };
         assert_eq!(scene.turn(0, retire(1)), None);
-        assert!(told.try_recv().is_err(), "it is out with a model: a plan may follow");
+        assert!(retired.try_recv().is_err(), "it is out with a model: a plan may follow");
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
         assert_eq!(scene.turn(1, answer), None);
-        assert_eq!(told.try_recv(), Ok(1));
+        assert_eq!(retired.try_recv(), Ok(1));
         assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but retired");
         let next = scene.turn(1, RankMessage::Resume { gpu: 0, seal: 1 });
         assert_eq!(next, Some(PlanId { gpu: 0, seal: 1, sequence: 2 }), "and given again");
         let answer = RankMessage::Release { ordinal: 0, plan: next.unwrap(), free_at, used: false };
         scene.rank.push(retire(2));
         assert_eq!(scene.turn(2, answer), None);
-        assert_eq!(told.try_recv(), Ok(2));
+        assert_eq!(retired.try_recv(), Ok(2));
     }
 
     #[test]

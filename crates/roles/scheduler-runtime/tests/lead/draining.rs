@@ -1,4 +1,4 @@
-//! Backends that drain and are told when no more plans come.
+//! Backends that drain and learn when no more plans come.
 
 use symphony_protocol::execute::ToBackend;
 use symphony_types::Duty;
@@ -24,8 +24,7 @@ async fn a_draining_backend_is_told_when_no_more_plans_come_and_used_again_if_wa
     backend.done(&plan);
     backend.says_nothing().await;
 
-    // It is told that plans come again before the first one; drained again meanwhile, it must wait for the next
-    // message.
+    // It learns that plans come again before the first one; drained again meanwhile, it must wait for the next message.
     duty(Duty::Serving);
     backend.asked_to_seal_again(TOKEN).await;
     backend.seal(TOKEN, vec![], vec![]);

@@ -59,7 +59,7 @@ async fn a_replica_that_does_not_lead_says_whether_it_is_in_contact() {
         view.subclusters.entry(SUBCLUSTER).and_modify(|subcluster| subcluster.leader = Some(OTHER));
     };
     let scene = Scene::with(elsewhere).await;
-    let asked = async |token| {
+    let answer_for = async |token| {
         let expected = Role::Scheduler.into();
         let link = connect_link::<ToLeader, ToFrontend>(&Net::plaintext(), &scene.dispatch, &expected).await;
         let (sender, mut receiver) = link.unwrap();
@@ -67,8 +67,8 @@ async fn a_replica_that_does_not_lead_says_whether_it_is_in_contact() {
         sender.send(ToLeader::Hello { frontend, boot, subcluster, token }).unwrap();
         soon("answer", receiver.receive()).await.unwrap().message
     };
-    assert_eq!(asked(TOKEN).await, ToFrontend::NotLeader { token: TOKEN });
+    assert_eq!(answer_for(TOKEN).await, ToFrontend::NotLeader { token: TOKEN });
     scene.contact.send_replace(false);
-    assert_eq!(asked(TOKEN).await, ToFrontend::Suspended);
-    assert_eq!(asked(LATER).await, ToFrontend::Suspended, "it has not heard of that one, and will not");
+    assert_eq!(answer_for(TOKEN).await, ToFrontend::Suspended);
+    assert_eq!(answer_for(LATER).await, ToFrontend::Suspended, "it has not heard of that one, and will not");
 }

@@ -8,7 +8,7 @@ use super::backend::Backend;
 use super::frontend::header;
 use super::scene::{DATA_MAX, Scene};
 
-/// Model 1 runs at once: its plans start when their inputs are there.
+/// Model 1 runs at once: its plans start when their inputs have arrived.
 #[tokio::test]
 async fn what_a_backend_has_measured_is_planned_for_until_it_is_gone() {
     let scene = Scene::new().await;

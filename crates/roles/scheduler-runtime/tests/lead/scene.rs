@@ -114,7 +114,7 @@ impl Scene {
         change(&mut view);
         let (view, view_receiver) = watch::channel(Arc::new(view));
         let (contact, in_contact) = watch::channel(true);
-        let (told, reports) = mpsc::unbounded_channel();
+        let (report_sender, reports) = mpsc::unbounded_channel();
         let mut config = LeadConfig {
             node: NODE,
             boot: NODE_BOOT,
@@ -134,7 +134,7 @@ impl Scene {
             policies: symphony_scheduler::PolicyRegistry::new(),
         };
         configure(&mut config);
-        let runtime = Runtime::start(config, listener, view_receiver, in_contact, told).unwrap();
+        let runtime = Runtime::start(config, listener, view_receiver, in_contact, report_sender).unwrap();
         Self { runtime, view, backends, dispatch, contact, reports }
     }
 

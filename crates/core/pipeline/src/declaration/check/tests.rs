@@ -167,14 +167,14 @@ fn what_the_models_do_not_take_or_give_is_refused_in_words() {
         }),
     ];
     for (words, change) in refused {
-        let said = checked(change).expect_err(words);
-        assert!(said.contains(words), "`{words}` is not in {said}");
+        let message = checked(change).expect_err(words);
+        assert!(message.contains(words), "`{words}` is not in {message}");
     }
 }
 
 #[test]
 fn a_fan_out_needs_something_whose_rows_can_be_counted() {
-    let said = checked(|p, models| {
+    let refused = checked(|p, models| {
         p.edges[0].condition = None;
         p.edges[0].crop = None;
         p.stages[0].outputs = map(&[("features", "out")]);
@@ -182,6 +182,6 @@ fn a_fan_out_needs_something_whose_rows_can_be_counted() {
         models[1].signature.inputs.pop();
         p.outputs[0].any_rows = true;
     });
-    let said = said.unwrap_err();
-    assert!(said.contains("whose rows can be counted"), "{said}");
+    let refused = refused.unwrap_err();
+    assert!(refused.contains("whose rows can be counted"), "{refused}");
 }

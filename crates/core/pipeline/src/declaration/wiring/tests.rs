@@ -88,7 +88,7 @@ fn a_tensor_alone_is_an_edge_of_one_request_for_one_result() {
 #[test]
 fn what_is_not_connected_or_connected_wrongly_is_refused_in_words() {
     let condition = DeclaredCondition { output: "x".into(), comparison: "=>".into(), threshold: Finite::ONE };
-    for (words, said) in [
+    for (words, message) in [
         ("`picture` twice", refused(|p| p.inputs.push(p.inputs[0].clone()))),
         (
             "`spare`, which no step takes",
@@ -145,7 +145,7 @@ fn what_is_not_connected_or_connected_wrongly_is_refused_in_words() {
         ("a name of 1 to 128 bytes", refused(|p| p.stages[0].model = "m m".into())),
         ("1 to 32 of them, got 0", refused(|p| p.stages.clear())),
     ] {
-        assert!(said.contains(words), "`{words}` is not in {said}");
+        assert!(message.contains(words), "`{words}` is not in {message}");
     }
 }
 

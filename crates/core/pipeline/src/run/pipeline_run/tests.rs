@@ -48,22 +48,22 @@ impl Story {
     fn done(&mut self, ms: u64, ask: u32, rows: &[u32]) -> Vec<(usize, u32, u32)> {
         self.actions.clear();
         assert!(self.run.step(at(ms), Event::StageDone { ask: AskId(ask), rows }, &mut self.actions));
-        self.asked()
+        self.asks()
     }
 
     fn lost(&mut self, ms: u64, ask: u32) -> Vec<(usize, u32, u32)> {
         self.actions.clear();
         let lost = Lost::Failed(FailReason::NoGpu);
         assert!(self.run.step(at(ms), Event::StageEnded { ask: AskId(ask), lost }, &mut self.actions));
-        self.asked()
+        self.asks()
     }
 
-    fn asked(&self) -> Vec<(usize, u32, u32)> {
-        let asked = |action: &Action| match action {
+    fn asks(&self) -> Vec<(usize, u32, u32)> {
+        let asks = |action: &Action| match action {
             Action::Ask(ask) => Some((ask.stage, ask.first.0, ask.rows)),
             _ => None,
         };
-        self.actions.iter().filter_map(asked).collect()
+        self.actions.iter().filter_map(asks).collect()
     }
 
     fn withdrawn(&self) -> Vec<u32> {
@@ -85,7 +85,7 @@ impl Story {
 #[test]
 fn rows_are_asked_by_themselves_and_no_more_than_most() {
     let mut story = Story::new(plan(&["detect", "recognise"], &[("detect", "recognise")], false));
-    assert_eq!(story.asked(), [(0, 0, 1)]);
+    assert_eq!(story.asks(), [(0, 0, 1)]);
     assert_eq!(story.done(5, 0, &[9]), [(1, 1, 4)]);
     for (ask, end) in [(1, None), (4, None), (2, None), (3, Some((Outcome::InTime, true)))] {
         assert!(story.done(30, ask, &[]).is_empty());
@@ -208,14 +208,14 @@ fn a_run_asks_no_more_than_its_limit() {
     let edges: Vec<_> = stages.windows(2).map(|pair| (pair[0], pair[1])).collect();
     let mut story = Story::new(plan(&stages, &edges, false));
     let mut open = vec![0];
-    let mut asked = 1;
+    let mut asks = 1;
     while let Some(ask) = open.pop() {
         for (_, first, rows) in story.done(1, ask, &[4]) {
             open.extend(first..first + rows);
-            asked += rows as usize;
+            asks += rows as usize;
         }
     }
     // Four to the power of seven and all before would be 21 845.
-    assert_eq!(asked, ASKS_MAX);
+    assert_eq!(asks, ASKS_MAX);
     assert_eq!(story.end(), Some((Outcome::InTime, false)));
 }

@@ -44,7 +44,7 @@ impl ModelQueue {
         if from == 0 && self.multi_item == 0 {
             self.windows.removed_first(requests);
             for queued in self.queue.drain(..requests) {
-                // One by one, so that memory grows by doubling and is there when a larger batch comes.
+                // One by one, so that memory grows by doubling and suffices when a larger batch comes.
                 planned.push(queued.request);
             }
             return;

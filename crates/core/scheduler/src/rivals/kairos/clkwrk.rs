@@ -19,7 +19,7 @@ use crate::rivals::unplaced_requests::UnplacedRequests;
 ///
 /// The Kairos paper, section 7, after *Serving DNNs like Clockwork* (OSDI 2020). Each GPU has a queue of its own, first
 /// come, first served. A query goes at once to the queue where it is predicted to end first; if that is too late, it is
-/// in time nowhere, and dropped. Where a prediction proves wrong, a query that has become late is placed anew when its
+/// in time nowhere, and dropped. Where a prediction proves wrong, a query that has become late is placed again when its
 /// turn comes. The paper does not say which of several queues that are in time is taken. While no GPU runs its model, a
 /// query waits for one.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl Queue {
 }
 
 impl Clkwrk {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts) -> Self {
         Self {

@@ -33,8 +33,8 @@ pub struct Drs {
 }
 
 impl Drs {
-    /// Without models and GPUs, which it is told of. Queries of up to `threshold` items go to auxiliary GPUs; without a
-    /// number it is sought.
+    /// Without models and GPUs, which come as inputs. Queries of up to `threshold` items go to auxiliary GPUs; without
+    /// a number it is sought.
     #[must_use]
     pub fn new(facts: &ClusterFacts, threshold: Option<u32>) -> Self {
         Self {
@@ -59,8 +59,8 @@ impl Drs {
         self.changed();
     }
 
-    /// Models or GPUs are others: what each class is worth is, too, and a threshold whose range changes is
-    /// sought anew.
+    /// Models or GPUs are others: what each class is worth is, too, and a threshold whose range changes is searched for
+    /// again.
     fn changed(&mut self) {
         self.first_come.weigh();
         let FirstCome { cluster, values, .. } = &self.first_come;

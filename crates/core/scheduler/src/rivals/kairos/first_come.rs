@@ -27,7 +27,7 @@ impl FirstCome {
         Self { cluster: Cluster::default(), gpus: GpuBook::new(plans_max), values: Vec::new() }
     }
 
-    /// The models or the classes that are there have changed.
+    /// The present models or classes have changed.
     pub(super) fn weigh(&mut self) {
         self.cluster.set_classes(self.gpus.classes());
         let classes = self.cluster.classes();

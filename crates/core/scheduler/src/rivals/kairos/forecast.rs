@@ -21,7 +21,7 @@ impl Forecast {
         Self { heterogeneity: Heterogeneity::default(), learnt: vec![Learnt::default(); classes] }
     }
 
-    /// The model or the classes that are there have changed.
+    /// The model or the present classes have changed.
     pub(super) fn update(&mut self, model: &ClusterModel, classes: GpuClasses) {
         for (class, profile) in model.profiles.iter() {
             if let Some(learnt) = self.learnt.get_mut(class.index()) {

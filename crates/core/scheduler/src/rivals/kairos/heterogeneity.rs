@@ -19,7 +19,7 @@ impl Heterogeneity {
         Self(array::from_fn(|class| GpuClass::new(class).and_then(&latency).map_or(0.0, share)))
     }
 
-    /// By the model's profiles on the classes that are there.
+    /// By the model's profiles on the present classes.
     pub(super) fn of_profiles(model: &ClusterModel, classes: GpuClasses) -> Self {
         let largest = largest_query(model, classes);
         Self::new(|class| {

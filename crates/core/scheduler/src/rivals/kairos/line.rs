@@ -93,7 +93,7 @@ impl Line {
         }
     }
 
-    /// Removes a request that was withdrawn; returns whether it was there.
+    /// Removes a request that was withdrawn; returns whether it was waiting.
     pub(super) fn cancel(&mut self, cluster: &Cluster, model: u32, request: &Request) -> bool {
         let first = match self.order {
             LineOrder::Deadline => {
@@ -167,7 +167,7 @@ mod tests {
         Request { id, deadline: ms(deadline_ms), items, weight: RequestValue::ONE, variant: 0 }
     }
 
-    /// One model with ℓ(b) = b + 5 ms, which is told of no GPU.
+    /// One model with ℓ(b) = b + 5 ms and no GPU.
     fn cluster() -> Cluster {
         let mut cluster = Cluster::default();
         let profile = LatencyProfile::from_line(1.0, 5.0, 8).unwrap();

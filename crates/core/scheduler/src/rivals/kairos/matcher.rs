@@ -49,7 +49,7 @@ pub(super) struct Weights<'a> {
 }
 
 impl Matcher {
-    /// Takes in the GPUs that are there.
+    /// Takes the present GPUs.
     pub(super) fn update_instances(&mut self, now: Time, gpus: &GpuBook) {
         self.instances.clear();
         for slot in (0..gpus.len()).filter(|&slot| gpus.is_up(slot)) {

@@ -49,7 +49,7 @@ pub struct Kairos {
 }
 
 impl Kairos {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts, settings: KairosSettings) -> Self {
         Self {

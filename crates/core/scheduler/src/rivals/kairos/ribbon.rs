@@ -25,7 +25,7 @@ pub struct Ribbon {
 }
 
 impl Ribbon {
-    /// Without models and GPUs, which it is told of.
+    /// Without models and GPUs, which come as inputs.
     #[must_use]
     pub fn new(facts: &ClusterFacts) -> Self {
         let first_come = FirstCome::new(facts.plans_max.min(PLANS_MAX));

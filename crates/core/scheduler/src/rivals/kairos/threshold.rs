@@ -26,12 +26,12 @@ pub(super) struct Threshold {
 }
 
 impl Threshold {
-    /// One that stays.
+    /// A fixed threshold.
     pub(super) fn fixed(items: u32) -> Self {
         Self { items, ..Self::default() }
     }
 
-    /// One that climbs, from the largest query that an auxiliary class of the model can serve in time.
+    /// A climbing threshold, from the largest query that an auxiliary class of the model can serve in time.
     pub(super) fn climbing(model: &ClusterModel, values: &Heterogeneity) -> Self {
         let auxiliary = model.profiles.iter().filter(|(class, _)| values.is_auxiliary(*class));
         let in_time = |latency: &&Nanos| **latency <= model.slo;
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::ClassProfiles;
 
-    /// An epoch with so many lost.
+    /// An epoch with this many lost queries.
     fn epoch(threshold: &mut Threshold, lost: u32) -> u32 {
         (0..EPOCH_QUERIES).for_each(|query| threshold.ended(query < lost));
         threshold.items()

@@ -96,7 +96,7 @@ impl Measured {
         Self { gpus, bad, outside, bad_rate, gpus_mean: scaling.gpus_mean, turns: Turns::of(course) }
     }
 
-    /// By how much more GPUs are there than the ideal, at each moment.
+    /// GPUs over the ideal number, at each moment.
     fn excess(&self) -> Vec<f64> {
         self.gpus.iter().map(|&(_, ideal, there, _)| there / ideal - 1.0).collect()
     }
@@ -106,7 +106,7 @@ impl Measured {
         self.excess().into_iter().filter(|excess| excess.abs() <= NEAR).count()
     }
 
-    /// The mean of what is there over the ideal, and the largest.
+    /// The mean and the largest ratio of GPUs to the ideal number.
     pub(super) fn over(&self) -> (f64, f64) {
         let excess = self.excess();
         let mean = excess.iter().sum::<f64>() / excess.len() as f64;

@@ -17,8 +17,8 @@ pub(super) const MODELS: usize = 24;
 pub(super) const PEAK_SHARE: f64 = 0.86;
 /// From an order to a GPU that serves, in seconds.
 pub(super) const PROVISION_S: f64 = 10.0;
-/// GPUs are released by the largest need of so many seconds, and not within that time after others were ordered: on a
-/// day that is 17 times as short as a real one the default, a minute, is 3.5 s.
+/// GPUs are released by the largest need of the last `DOWN_S` seconds, and not within that time after others were
+/// ordered: on a day that is 17 times as short as a real one the default, a minute, is 3.5 s.
 pub(super) const DOWN_S: f64 = 5.0;
 
 /// The workload: models, and what each is asked for.

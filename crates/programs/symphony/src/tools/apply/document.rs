@@ -13,7 +13,7 @@ use symphony_repository::Repository;
 use symphony_types::{VersionedName, parse_version};
 
 use super::wanted::{Change, Source, Wanted};
-use crate::tools::asked_model::{Asked, Spelling};
+use crate::tools::requested_model::{RequestedModel, Spelling};
 
 /// The largest batch of a line of latencies if none is given, as `model load` has it.
 const BATCH_MAX: u32 = 64;
@@ -30,7 +30,7 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// That of a file, by its name.
+    /// The syntax of a file, by its name.
     pub(super) fn of(path: &Path) -> Option<Self> {
         match path.extension()?.to_str()? {
             "yaml" | "yml" => Some(Self::Yaml),
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 /// A model as it is written. Everything but the name may be missing: what is missing is as `model load` has it for a
-/// model that is loaded, and stays as it is for one that is there.
+/// new model, and stays as it is for an existing one.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Document {
@@ -126,7 +126,7 @@ impl<'de> Deserialize<'de> for Version {
 /// Parses a text.
 ///
 /// # Errors
-/// If it is none of that syntax, with the line.
+/// If it is not of that syntax, with the line.
 pub(super) fn parse(text: &str, syntax: Syntax) -> Result<Declared, String> {
     match syntax {
         Syntax::Yaml => {
@@ -196,7 +196,7 @@ impl Document {
         }
         let (onnx, profile, transforms) =
             (self.onnx.as_ref().map(at), self.profile.as_ref().map(at), self.transforms.as_ref().map(at));
-        let asked = Asked {
+        let requested = RequestedModel {
             spelling: Spelling::Keys,
             name: &self.name,
             onnx: onnx.as_deref(),
@@ -213,7 +213,7 @@ impl Document {
             value: self.value.unwrap_or(1.0),
             values_count_anyway: false,
         };
-        let source = Some(Source::Spec(Box::new(asked.spec()?)));
+        let source = Some(Source::Spec(Box::new(requested.spec()?)));
         Ok(Wanted { name: self.name.clone(), source, change: Change::default(), traffic })
     }
 
@@ -303,21 +303,21 @@ slo_ms = 50
     #[test]
     fn mistakes_in_the_text_are_told_with_their_line() {
         let refused = |text: &str, syntax| match parse(text, syntax) {
-            Err(said) => said,
+            Err(message) => message,
             Ok(declared) => panic!("{text} is taken: {declared:?}"),
         };
-        let said = refused("kind: model\nname: m\n---\nkind: model\nname: n\nslo: 5\n", Syntax::Yaml);
-        assert!(said.contains("unknown field `slo`") && said.contains("line 6"), "{said}");
-        let said = refused("name: m\n", Syntax::Yaml);
-        assert!(said.contains("expected `kind: model`"), "{said}");
-        let said = refused("kind: pod\nname: m\n", Syntax::Yaml);
-        assert!(said.contains("pod") && said.contains("model"), "{said}");
-        let said = refused("kind: model\nname: m\ntraffic: { weights: { 0: 5 } }\n", Syntax::Yaml);
-        assert!(said.contains("a version, a number from 1"), "{said}");
-        let said = refused("[[model]]\nname = \"m\"\n\nslo = 5\n", Syntax::Toml);
-        assert!(said.contains("line 4") && said.contains("unknown field `slo`"), "{said}");
-        let said = refused("[[tenant]]\nname = \"ann\"\nkeys = [\"secret\"]\n", Syntax::Toml);
-        assert!(!said.contains("secret"), "{said}");
+        let message = refused("kind: model\nname: m\n---\nkind: model\nname: n\nslo: 5\n", Syntax::Yaml);
+        assert!(message.contains("unknown field `slo`") && message.contains("line 6"), "{message}");
+        let message = refused("name: m\n", Syntax::Yaml);
+        assert!(message.contains("expected `kind: model`"), "{message}");
+        let message = refused("kind: pod\nname: m\n", Syntax::Yaml);
+        assert!(message.contains("pod") && message.contains("model"), "{message}");
+        let message = refused("kind: model\nname: m\ntraffic: { weights: { 0: 5 } }\n", Syntax::Yaml);
+        assert!(message.contains("a version, a number from 1"), "{message}");
+        let message = refused("[[model]]\nname = \"m\"\n\nslo = 5\n", Syntax::Toml);
+        assert!(message.contains("line 4") && message.contains("unknown field `slo`"), "{message}");
+        let message = refused("[[tenant]]\nname = \"ann\"\nkeys = [\"secret\"]\n", Syntax::Toml);
+        assert!(!message.contains("secret"), "{message}");
     }
 
     #[test]
@@ -337,8 +337,8 @@ slo_ms = 50
         for (keys, word) in mistakes {
             let text = format!("kind: model\n{keys}\n");
             let Declared::Models(models) = parse(&text, Syntax::Yaml).unwrap() else { panic!("no models") };
-            let said = format!("{:#}", models[0].wanted(Path::new("/etc")).unwrap_err());
-            assert!(said.contains(word), "{keys}: {said}");
+            let message = format!("{:#}", models[0].wanted(Path::new("/etc")).unwrap_err());
+            assert!(message.contains(word), "{keys}: {message}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `symphony apply`: has a cluster serve models as files declare them.
 //!
 //! All files are read and compared with the cluster before anything is changed. Requests are split among versions when
-//! all of them are there. `document` is the text, `wanted` the comparison.
+//! all of them are loaded. `document` is the text, `wanted` the comparison.
 
 mod document;
 mod wanted;
@@ -20,7 +20,7 @@ use symphony_types::{Nanos, RequestValue};
 use self::document::{Declared, Syntax, parse};
 use self::wanted::{ApplyPlan, Source, Step, Wanted, check_names, plan};
 use super::model::{load_and_wait, until_ready};
-use super::operation::{asked, not_done};
+use super::operation::{not_done, query_error};
 use crate::cli::ApplyArgs;
 use crate::exit::{bad_input, words};
 
@@ -116,7 +116,7 @@ fn read(
 
 async fn apply(args: &ApplyArgs, wanted: &[Wanted]) -> anyhow::Result<()> {
     let control = args.cluster.control()?;
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let plans: Vec<_> = wanted.iter().map(|one| plan(&view, one, wanted)).collect();
     let refused: Vec<_> = plans.iter().filter_map(|plan| plan.as_ref().err().cloned()).collect();
     if !refused.is_empty() {
@@ -182,9 +182,9 @@ fn not_tried(models: &[Wanted], to_split: &[Wanted]) -> Vec<String> {
     models.chain(to_split.map(|one| format!("the traffic of {}", one.name))).collect()
 }
 
-/// Has a model as it is declared, but for its traffic, with what came of the ones before.
+/// Makes a model as it is declared, except its traffic; returns what was done.
 async fn make(control: &ControlClient, one: &Wanted, wanted: &[Wanted], wait: Duration) -> anyhow::Result<ApplyPlan> {
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let plan = plan(&view, one, wanted).map_err(bad_input)?;
     print_plan(one, &plan);
     carry_out(control, one, &plan, wait).await?;
@@ -210,12 +210,12 @@ async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &ApplyPlan, w
     match &wanted.source {
         // A roll-out loads again what failed.
         Some(Source::Repository(model)) if !plan.unready.is_empty() || !plan.steps.iter().all(is_split) => {
-            let told = |next: &Next| {
+            let report = |next: &Next| {
                 if let Next::Wait(Some((name, why))) = next {
                     eprintln!("model {name} waits: {why}");
                 }
             };
-            let applied = symphony_repository::apply(control, Rollout::to(model), wait, told).await;
+            let applied = symphony_repository::apply(control, Rollout::to(model), wait, report).await;
             let _ = applied.map_err(|error| match error {
                 ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
                     bad_input(format!("model `{}` is not served as its repository says: {error}", wanted.name))
@@ -240,9 +240,9 @@ async fn carry_out(control: &ControlClient, wanted: &Wanted, plan: &ApplyPlan, w
     Ok(())
 }
 
-/// Splits a model's requests; a roll-out may have split them otherwise meanwhile.
+/// Splits a model's requests; a roll-out may have split them differently meanwhile.
 async fn split(control: &ControlClient, name: &str, traffic: &Traffic) -> anyhow::Result<()> {
-    let view = control.get(true, AGREE_WITHIN).await.map_err(asked)?;
+    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     if view.traffic.get(name).cloned().unwrap_or_default() != *traffic {
         let operation = fresh_operation_id();
         let set = set_traffic(control, name, traffic, operation.to_string(), AGREE_WITHIN).await;

@@ -89,15 +89,15 @@ pub(super) struct ApplyPlan {
     pub(super) notes: Vec<String>,
     /// What is loaded as declared, and not ready.
     pub(super) unready: Vec<String>,
-    /// No version of it is there yet.
+    /// No version of it is loaded yet.
     pub(super) is_new: bool,
 }
 
 /// What the cluster lacks of a model. `declared`: everything that is declared beside it.
 ///
 /// # Errors
-/// If it is there otherwise than can be changed in place, or not there and nothing says what to load; if it names a
-/// sub-cluster or a version that will not be there.
+/// If it is loaded in a way that cannot be changed in place, or is not loaded and nothing says what to load; if it
+/// names a sub-cluster or a version that will not be there.
 pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<ApplyPlan, String> {
     let loaded: BTreeMap<_, _> = versions(view, &wanted.name).collect();
     let mut plan = ApplyPlan { is_new: loaded.is_empty(), ..ApplyPlan::default() };
@@ -119,8 +119,8 @@ pub(super) fn plan(view: &View, wanted: &Wanted, declared: &[Wanted]) -> Result<
         None if loaded.is_empty() && is_to_come() => plan.is_new = false,
         None if loaded.is_empty() => {
             let known = view.models.values().map(|model| model.spec.name.as_str());
-            let said = unknown("model", &wanted.name, known, "symphony get models");
-            return Err(format!("{said}; onnx, emulated or repository would say what to load"));
+            let message = unknown("model", &wanted.name, known, "symphony get models");
+            return Err(format!("{message}; onnx, emulated or repository would say what to load"));
         }
         None => {
             for model in loaded.values() {
@@ -168,13 +168,13 @@ fn check_versions(
 }
 
 impl ApplyPlan {
-    /// Has a model served as specified.
+    /// Makes the cluster serve a model as specified.
     fn make(&mut self, view: &View, spec: &ModelSpec, loaded: Option<&ModelView>) -> Result<(), String> {
         let Some(loaded) = loaded else {
             let known = || view.subclusters.values().map(|own| own.name.as_str());
             if !spec.subcluster.is_empty() && !known().any(|name| name == spec.subcluster) {
-                let said = unknown("sub-cluster", &spec.subcluster, known(), "symphony get subclusters");
-                return Err(format!("`{}`: {said}", spec.name));
+                let message = unknown("sub-cluster", &spec.subcluster, known(), "symphony get subclusters");
+                return Err(format!("`{}`: {message}", spec.name));
             }
             self.steps.push(Step::Load(Box::new(spec.clone())));
             return Ok(());
@@ -295,8 +295,8 @@ mod tests {
         let new = plan(&view(), &one(spec("new")), &[]).unwrap();
         assert_eq!((new.is_new, new.steps), (true, vec![Step::Load(Box::new(spec("new")))]));
         let other = ModelSpec { source: ModelSource::Onnx("/m.onnx".into()), ..spec("m") };
-        let said = plan(&view(), &one(other), &[]).unwrap_err();
-        assert!(said.contains("`m` is loaded with another source;"), "{said}");
+        let message = plan(&view(), &one(other), &[]).unwrap_err();
+        assert!(message.contains("`m` is loaded with another source;"), "{message}");
         let elsewhere = ModelSpec { subcluster: "spare".into(), ..spec("m") };
         let elsewhere = plan(&view(), &one(elsewhere), &[]).unwrap();
         assert!(
@@ -328,8 +328,8 @@ mod tests {
         view.traffic.insert("m".into(), traffic);
         assert_eq!(words(&view, &wanted).len(), 2, "it is split so already");
         let absent = Wanted { name: "absent".into(), ..wanted };
-        let said = plan(&view, &absent, &[]).unwrap_err();
-        assert!(said.contains("no model is named `absent`"), "{said}");
+        let message = plan(&view, &absent, &[]).unwrap_err();
+        assert!(message.contains("no model is named `absent`"), "{message}");
         let split = plan(&view, &absent, &[one(spec("absent")), one(spec("absent@2"))]).unwrap();
         assert!(matches!(split.steps.as_slice(), [Step::SetTraffic(_)]), "it comes first: {split:?}");
     }
@@ -350,16 +350,16 @@ mod tests {
     #[test]
     fn versions_and_sub_clusters_that_will_not_be_there_are_refused_before_anything_is_done() {
         let nowhere = ModelSpec { subcluster: "pol".into(), ..spec("new") };
-        let said = plan(&view(), &one(nowhere), &[]).unwrap_err();
-        assert!(said.contains("`new`: no sub-cluster is named `pol`; similar names: pool"), "{said}");
+        let message = plan(&view(), &one(nowhere), &[]).unwrap_err();
+        assert!(message.contains("`new`: no sub-cluster is named `pol`; similar names: pool"), "{message}");
         let split = |versions: &[u64]| {
             let weights = versions.iter().map(|&version| (version, 1)).collect();
             Wanted { traffic: Some(Traffic { weights, shadow: None }), ..one(spec("m")) }
         };
-        let said = plan(&view(), &split(&[1, 3]), &[one(spec("m@2"))]).unwrap_err();
+        let message = plan(&view(), &split(&[1, 3]), &[one(spec("m@2"))]).unwrap_err();
         assert!(
-            said.contains("`m`: traffic: version 3 is neither loaded nor declared; expected one of: 1, 2"),
-            "{said}"
+            message.contains("`m`: traffic: version 3 is neither loaded nor declared; expected one of: 1, 2"),
+            "{message}"
         );
         let both = plan(&view(), &split(&[1, 2]), &[one(spec("m@2"))]).unwrap();
         assert!(matches!(both.steps.as_slice(), [Step::SetTraffic(_)]), "m@2 may come after it: {both:?}");

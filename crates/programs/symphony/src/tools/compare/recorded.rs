@@ -1,4 +1,4 @@
-//! What really became of the requests of the tapes, as far as their lead knew.
+//! The real outcomes of the requests on the tapes, as far as their lead knew.
 
 use std::collections::BTreeMap;
 

@@ -80,7 +80,7 @@ impl RecordedScenario {
         Ok(self.recorded_gpus.clone())
     }
 
-    /// So many GPUs, in the proportions of the tapes.
+    /// GPUs in this number, in the proportions of the tapes.
     pub(super) fn gpus(&self, gpus: u32) -> anyhow::Result<Gpus> {
         let gpus = match (self.recorded_gpus.as_slice(), self.classes.first()) {
             ([], None) => return Err(bad_input("no kind of GPUs has a profile of every model on these tapes")),
@@ -137,7 +137,7 @@ fn head(models: &[(&RecordedModel, u64, u64)], duration: Nanos) -> String {
     )
 }
 
-/// Shares of the rate, for policies that are told rates, are those of the requests.
+/// Shares of the rate, for policies that need rates, are those of the requests.
 fn model_text(text: &mut String, file: &str, model: &RecordedModel, count: u64, items: u64) {
     let batch_max = model.known.profiles.iter().map(|(_, profile)| profile.batch_max()).max().unwrap_or(1);
     let value = model.requests.first().map_or(1.0, |request| request.weight.number());

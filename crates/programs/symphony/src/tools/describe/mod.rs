@@ -187,8 +187,8 @@ mod tests {
             (Described::Subcluster, "pol", "similar names: pool"),
             (Described::Member, "fornt", "similar names: front"),
         ] {
-            let said = text(what, name).unwrap_err();
-            assert!(said.contains(near), "{said}");
+            let message = text(what, name).unwrap_err();
+            assert!(message.contains(near), "{message}");
         }
     }
 }

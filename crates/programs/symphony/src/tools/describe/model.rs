@@ -39,11 +39,11 @@ pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, Strin
         facts.extend(facts_of(view, **id, model, models.len() > 1));
     }
     let counts: BTreeMap<_, _> = called.iter().map(|name| (name, requests::of_model(sample, name))).collect();
-    let asked = counts.iter().map(|(name, counts)| format!("{name}: {}", requests::words(counts)));
+    let by_model = counts.iter().map(|(name, counts)| format!("{name}: {}", requests::words(counts)));
     let lists = vec![
         ("versions", models.iter().map(state).collect()),
         ("backends", models.iter().flat_map(|(_, model)| backends(view, model)).collect()),
-        ("requests", asked.chain(requests::unknown(sample)).collect()),
+        ("requests", by_model.chain(requests::unknown(sample)).collect()),
     ];
     let is_of = |one: &Value| one["name"].as_str().is_some_and(|own| called.iter().any(|name| name == own));
     let mut json = value("model", name, &elements(show(view, What::Models).2, is_of));

@@ -25,8 +25,8 @@ impl ControlService {
 
     /// Whether a process that knows levels up to that one reads what this cluster writes, as far as this replica knows;
     /// returns what that is.
-    fn admits(&self, who: &str, told: u32) -> Result<Level, Status> {
-        let (known, level) = (Level::from_message(told), self.viewer.state.read().level());
+    fn admits(&self, who: &str, announced: u32) -> Result<Level, Status> {
+        let (known, level) = (Level::from_message(announced), self.viewer.state.read().level());
         if known < level {
             let known = known.get();
             return Err(ClusterLevel::refusal(
@@ -42,27 +42,27 @@ impl ControlService {
 
     /// The same by everything that was committed: this replica may lag, or be empty. A process that knows as much as
     /// this replica is admitted at once, so a thousand returning backends do not ask the leader for as many views.
-    async fn admits_by_all(&self, who: &str, told: u32) -> Result<Level, Status> {
-        if self.is_behind(told) {
+    async fn admits_by_all(&self, who: &str, announced: u32) -> Result<Level, Status> {
+        if self.is_behind(announced) {
             backup::catch_up(&self.proposer, self.views.clone()).await?;
         }
-        self.admits(who, told)
+        self.admits(who, announced)
     }
 
     /// Whether a process knows less than this replica.
-    fn is_behind(&self, told: u32) -> bool {
-        Level::from_message(told) < self.proposer.cluster_level().newest()
+    fn is_behind(&self, announced: u32) -> bool {
+        Level::from_message(announced) < self.proposer.cluster_level().newest()
     }
 
-    /// Has the cluster agree on a process that reads what it writes. Returns what that is.
-    pub(super) async fn register(&self, who: &str, told: u32, command: Command) -> Result<(Reply, Level), Status> {
-        self.admits_by_all(who, told).await?;
+    /// Makes the cluster agree on a process that reads what it writes. Returns what that is.
+    pub(super) async fn register(&self, who: &str, announced: u32, command: Command) -> Result<(Reply, Level), Status> {
+        self.admits_by_all(who, announced).await?;
         let Accepted { index, reply } = self.propose(command).await?;
         // The upgrade may have been finished meanwhile. From this entry on it waits for every process that is behind.
-        if self.is_behind(told) {
+        if self.is_behind(announced) {
             backup::applied(self.views.clone(), index).await?;
         }
-        Ok((reply, self.admits(who, told)?))
+        Ok((reply, self.admits(who, announced)?))
     }
 
     /// Whether a backend or frontend that watches can read what this cluster writes. Tools are not checked.
@@ -71,8 +71,8 @@ impl ControlService {
             return Ok(());
         }
         // Releases from before there were levels do not report one.
-        let told = request.process.as_ref().map_or(0, |process| process.level);
-        self.admits(&format!("`{}`", request.watcher), told)?;
+        let announced = request.process.as_ref().map_or(0, |process| process.level);
+        self.admits(&format!("`{}`", request.watcher), announced)?;
         Ok(())
     }
 
@@ -91,7 +91,7 @@ impl ControlService {
             // Replicas report it with their heartbeats.
             Member::Scheduler(_) => return None,
         };
-        // One that registered by another replica may not be known here yet: then its role has to do.
+        // A process that registered at another replica may not be known here yet: then its role has to do.
         let is_itself = name.map_or_else(|| peer.has_role(&[role]), |name| peer.may_be(role, name));
         let boot = (member, BootId::new(process.boot_id));
         is_itself.then(|| self.viewer.levels.begin(boot, Level::from_message(process.level)))

@@ -42,10 +42,10 @@ pub(super) async fn change(
 ) -> Result<Response<pb::ChangeModelReply>, Status> {
     let action = convert::change_model(request.get_ref())?;
     service.operate(request, &request.get_ref().operation_id, action).await?;
-    let asked = request.get_ref();
-    let known = service.viewer.whole().model_named(&asked.name).map(|(_, model)| ModelSpec::from(model.spec.clone()));
+    let message = request.get_ref();
+    let known = service.viewer.whole().model_named(&message.name).map(|(_, model)| ModelSpec::from(model.spec.clone()));
     let warning = known
-        .zip(asked.slo_ns)
+        .zip(message.slo_ns)
         .and_then(|(spec, slo_ns)| convert::too_short_slo(&ModelSpec { slo_ns, ..spec }, service.request_delays));
     Ok(Response::new(pb::ChangeModelReply { warning: warning.unwrap_or_default() }))
 }
@@ -55,8 +55,8 @@ pub(super) async fn set_traffic(
     service: &ControlService,
     request: &Request<pb::SetTrafficRequest>,
 ) -> Result<Response<pb::SetTrafficReply>, Status> {
-    let asked = request.get_ref().traffic.clone().unwrap_or_default();
-    let action = Action::SetTraffic { model: asked.model.clone(), traffic: asked.into() };
+    let traffic = request.get_ref().traffic.clone().unwrap_or_default();
+    let action = Action::SetTraffic { model: traffic.model.clone(), traffic: traffic.into() };
     service.operate(request, &request.get_ref().operation_id, action).await?;
     Ok(Response::new(pb::SetTrafficReply {}))
 }

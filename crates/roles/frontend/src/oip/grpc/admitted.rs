@@ -53,7 +53,7 @@ impl MessageRead {
     }
 }
 
-/// Admits inference calls before their message is read; of all others it waits for the message for so long only.
+/// Admits inference calls before their message is read; of all others it waits for the message only for this time.
 #[derive(Debug)]
 pub(crate) struct Admitted<I, S> {
     inner: I,
@@ -122,7 +122,8 @@ where
                 return answered(status::of_infer(&refused));
             }
         };
-        // The deadline of a stream is kept by its client, which resets it. One beyond what the clock can say is none.
+        // The deadline of a stream is kept by its client, which resets it. A deadline beyond the clock's range counts
+        // as none.
         let deadline = headers.grpc.filter(|_| request.uri().path() == INFER_PATH);
         let due = deadline.and_then(|deadline| at.checked_add(Duration::from_nanos(deadline.get())));
         let receipt = Receipt::default();

@@ -67,7 +67,7 @@ fn unread<S: InferenceService>(refused: Status, service: &S, stream: &Arrival) -
     status::of_infer(&error)
 }
 
-/// Who calls, of a call that is not admitted.
+/// The caller of a call that needs no admission.
 fn caller(extensions: &Extensions) -> Result<Caller, Status> {
     Caller::of(extensions).map_err(|refused| status::of_access(&refused))
 }
@@ -94,8 +94,8 @@ async fn answer<S: InferenceService>(
     Ok(infer_messages::respond(&model, call.id, answered))
 }
 
-/// Checks a message; on a thread for such work, if it may have tensors in shared memory, which waits for a disk where
-/// it was swapped out.
+/// Checks a message. If tensors may be in shared memory, on a blocking thread: pages that were swapped out are read
+/// from disk.
 async fn check<S: InferenceService>(
     service: &Arc<S>,
     model: &Arc<ModelInfo>,
@@ -195,7 +195,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                 let (service, of_stream) = (Arc::clone(&service), Arc::clone(&of_stream));
                 async move {
                     let message = message.map_err(|refused| unread(refused, &*service, &of_stream))?;
-                    let asked = ModelInferResponse {
+                    let empty_response = ModelInferResponse {
                         model_name: message.model_name.clone(),
                         model_version: message.model_version.clone(),
                         id: message.id.clone(),
@@ -225,7 +225,7 @@ impl<S: InferenceService> GrpcInferenceService for Endpoint<S> {
                     // An error ends its request, not the stream; its id says which one.
                     let (error_message, mut response) = match answer {
                         Ok(answer) => (String::new(), answer),
-                        Err(error) => (error.to_string(), infer_messages::no_answer(asked, &error, &receipt)),
+                        Err(error) => (error.to_string(), infer_messages::no_answer(empty_response, &error, &receipt)),
                     };
                     infer_messages::say_final(&mut response);
                     Ok(ModelStreamInferResponse { error_message, infer_response: Some(response) })

@@ -1,4 +1,4 @@
-//! Whether the message of a call comes compressed. That a call names an encoding does not say so: a client leaves
+//! Whether the message of a call comes compressed. The name of an encoding in a call does not show it: a client leaves
 //! messages as they are that do not get smaller.
 
 use std::future::poll_fn;
@@ -33,8 +33,8 @@ impl Body for Seen {
     }
 }
 
-/// Whether the first message of the body is compressed, which its first byte says; and the body as it was. One that
-/// ends or fails before is for the codec to judge.
+/// Whether the first message of the body is compressed, which its first byte says; and the body as it was. A body that
+/// ends or fails before that is for the codec to judge.
 pub(crate) async fn peek(mut body: Incoming) -> (bool, Seen) {
     let first = loop {
         let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;

@@ -40,7 +40,7 @@ pub(crate) fn check(
         InputParameters::parse(&input.name, read(&input.parameters)).map(|parameters| parameters.placed)
     };
     let placed = request.inputs.iter().map(placed_of).collect::<Result<Vec<_>, _>>()?;
-    // Those in shared memory have no entry.
+    // Outputs in shared memory have no entry.
     let sent = placed.iter().filter(|placed| placed.is_none()).count();
     let raw = !request.raw_input_contents.is_empty();
     if raw && request.raw_input_contents.len() != sent {
@@ -120,8 +120,8 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
             Content::Elements(..) | Content::Classes(_) => HashMap::new(),
         };
         if let Some(rows) = output.rows {
-            let said = InferParameter { parameter_choice: Some(ParameterChoice::StringParam(rows)) };
-            placed.insert(parameters::ROWS.to_owned(), said);
+            let parameter = InferParameter { parameter_choice: Some(ParameterChoice::StringParam(rows)) };
+            placed.insert(parameters::ROWS.to_owned(), parameter);
         }
         let contents = match (raw, output.content) {
             (true, content) => {
@@ -167,31 +167,35 @@ pub(crate) fn respond(model: &ModelInfo, id: String, answered: Answered<'_>) -> 
 /// Says where an output is.
 fn placement(tensor: &SharedTensor) -> HashMap<String, InferParameter> {
     let bytes = |bytes: u64| ParameterChoice::Int64Param(i64::try_from(bytes).unwrap_or(i64::MAX));
-    let said = [
+    let entries = [
         (parameters::SHARED_MEMORY_REGION, ParameterChoice::StringParam(tensor.region().to_owned())),
         (parameters::SHARED_MEMORY_OFFSET, bytes(tensor.offset)),
         (parameters::SHARED_MEMORY_BYTE_SIZE, bytes(tensor.bytes)),
     ];
-    said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) })).into()
+    entries.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) })).into()
 }
 
 /// Says that an answer of a stream, or an error in it, is the last one of its request, as each is here: clients of
 /// streams count requests by it, whether or not they have asked.
 pub(crate) fn say_final(response: &mut ModelInferResponse) {
-    let said = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
-    response.parameters.insert(parameters::FINAL_RESPONSE.to_owned(), said);
+    let parameter = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
+    response.parameters.insert(parameters::FINAL_RESPONSE.to_owned(), parameter);
 }
 
-/// An answer without tensors, for a request of a stream that ended with an error: what it `asked`, its own id and its
-/// model, says which one it was, the parameters why there is none, when it may be asked again, and what `symphony
-/// explain` knows it as.
-pub(crate) fn no_answer(asked: ModelInferResponse, error: &InferError, receipt: &Receipt) -> ModelInferResponse {
+/// An answer without tensors, for a request of a stream that ended with an error. `empty_response` has the request's
+/// own id and its model; the parameters say why there are no tensors, when to ask again, and the id for
+/// `symphony explain`.
+pub(crate) fn no_answer(
+    empty_response: ModelInferResponse,
+    error: &InferError,
+    receipt: &Receipt,
+) -> ModelInferResponse {
     let status = error.error_status();
     let reason = Some((parameters::REASON, ParameterChoice::StringParam(status.reason.to_owned())));
     let retry = status.retry.after_s_and_ms();
     let retry = retry.map(|(_, ms)| (parameters::RETRY_AFTER, ParameterChoice::Int64Param(ms as i64)));
     let name = |request: RequestId| (parameters::REQUEST_ID, ParameterChoice::StringParam(request.to_string()));
-    let said = reason.into_iter().chain(retry).chain(receipt.id().map(name));
-    let said = said.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) }));
-    ModelInferResponse { parameters: said.collect(), ..asked }
+    let entries = reason.into_iter().chain(retry).chain(receipt.id().map(name));
+    let entries = entries.map(|(name, value)| (name.to_owned(), InferParameter { parameter_choice: Some(value) }));
+    ModelInferResponse { parameters: entries.collect(), ..empty_response }
 }

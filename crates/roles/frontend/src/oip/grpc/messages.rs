@@ -66,9 +66,9 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
         data_type: wire_type(spec.data_type).into(),
         dims: if model.has_any_rows(at) { spec_dims(spec) } else { dims(spec) },
     };
-    let said = |name: &str, string_value: String| (name.to_owned(), ModelParameter { string_value });
-    let image = model.transforms.image.as_ref().map(|image| said(IMAGE_PARAMETER, image.input.clone()));
-    let slo = said(SLO_PARAMETER, model.slo.as_millis_f64().to_string());
+    let parameter = |name: &str, string_value: String| (name.to_owned(), ModelParameter { string_value });
+    let image = model.transforms.image.as_ref().map(|image| parameter(IMAGE_PARAMETER, image.input.clone()));
+    let slo = parameter(SLO_PARAMETER, model.slo.as_millis_f64().to_string());
     ModelConfig {
         name: model.name.clone(),
         platform: model.platform.clone(),

@@ -30,7 +30,7 @@ use crate::oip::{
     ANY_RIGHT, Caller, InferError, InferenceService, Limits, RefusedCall, RequestContext, Shown, shorten,
 };
 
-/// The inference service, for messages of so many bytes.
+/// The inference service, for messages of this many bytes.
 type Inference<S> = Admitted<GrpcInferenceServiceServer<Endpoint<S>>, S>;
 
 /// The gRPC side of the public surface, ready to be served with [`serve_grpc`](crate::oip::serve_grpc). Cheap to clone.
@@ -198,7 +198,7 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
             },
             Some(name) if name == <HealthServer<Health<S>> as NamedService>::NAME => {
                 let answering = tokio::time::timeout(BODY_READ_MAX, self.health.clone().call(request));
-                // Its answers begin as soon as the message is there.
+                // Its answers begin as soon as the message has arrived.
                 Box::pin(async move { answering.await.unwrap_or_else(|_| Ok(not_read_in_time())) })
             }
             Some(name) if reflection::SERVICE_NAMES.contains(&name) => match self.authenticate(&mut request) {
@@ -217,9 +217,9 @@ impl<S: InferenceService> hyper::service::Service<http::Request<Incoming>> for G
     }
 }
 
-/// Has the answer to a call compressed as its message is, as servers in Go do, and no other: most clients say of
-/// themselves that they could read a compressed one, and do not ask for the work. Never in a stream: its answers would
-/// be compressed all or none, and large ones must not be.
+/// Compresses the answer to a call as its message is, as servers in Go do, and no other: most clients say of themselves
+/// that they could read a compressed one, and do not ask for the work. Never in a stream: its answers would be
+/// compressed all or none, and large ones must not be.
 fn answer_as_asked(method: &str, headers: &mut http::HeaderMap) {
     let Some(could) = headers.remove(ACCEPTED_ENCODINGS) else { return };
     if method == "ModelStreamInfer" {

@@ -46,10 +46,10 @@ impl Coding {
     /// If in another way.
     pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Self>, InferError> {
         let mut lines = headers.get_all(header::CONTENT_ENCODING).iter();
-        let Some(said) = lines.next() else { return Ok(None) };
-        let named = |name: &str| said.as_bytes().eq_ignore_ascii_case(name.as_bytes());
-        let refused = |said: &str| {
-            InferError::Unsupported(format!("content-encoding is `{said}`; expected gzip, deflate, or none"))
+        let Some(encoding) = lines.next() else { return Ok(None) };
+        let named = |name: &str| encoding.as_bytes().eq_ignore_ascii_case(name.as_bytes());
+        let refused = |encoding: &str| {
+            InferError::Unsupported(format!("content-encoding is `{encoding}`; expected gzip, deflate, or none"))
         };
         if lines.next().is_some() {
             return Err(refused("there several times"));
@@ -59,14 +59,14 @@ impl Coding {
         }
         // A name of gzip from before HTTP had one.
         let coding = if named("x-gzip") { Some(Self::Gzip) } else { Self::ALL.into_iter().find(|c| named(c.name())) };
-        coding.map(Some).ok_or_else(|| refused(&shorten(&String::from_utf8_lossy(said.as_bytes()))))
+        coding.map(Some).ok_or_else(|| refused(&shorten(&String::from_utf8_lossy(encoding.as_bytes()))))
     }
 
     /// How a client asks for its answer, if it asks at all.
     pub(crate) fn of_answer(headers: &HeaderMap) -> Option<Self> {
         // What is no text asks for nothing.
-        let said = || headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
-        let takes = |name: &str| said().flat_map(|text| text.split(',')).any(|one| accepts(one, name));
+        let encodings = || headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+        let takes = |name: &str| encodings().flat_map(|text| text.split(',')).any(|one| accepts(one, name));
         Self::ALL.into_iter().find(|coding| takes(coding.name()))
     }
 
@@ -133,11 +133,11 @@ impl Coding {
 
 /// Whether one element of `accept-encoding` takes answers of this name: with a weight of 0 it refuses them.
 fn accepts(one: &str, name: &str) -> bool {
-    let (said, weight) = one.split_once(';').unwrap_or((one, ""));
+    let (coding, weight) = one.split_once(';').unwrap_or((one, ""));
     let weight = weight.trim();
     let weight = weight.strip_prefix("q=").or_else(|| weight.strip_prefix("Q="));
     let weight = weight.map(|weight| weight.trim().parse::<f32>());
-    said.trim().eq_ignore_ascii_case(name) && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
+    coding.trim().eq_ignore_ascii_case(name) && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
 }
 
 #[cfg(test)]

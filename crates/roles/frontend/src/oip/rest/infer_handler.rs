@@ -61,7 +61,7 @@ pub(crate) async fn infer<S: InferenceService>(
             let answered = answer(&shared, &path, taken, &receipt).await;
             reply::named(answered.unwrap_or_else(|refused| reply::of_infer(&refused)), &receipt)
         }
-        // What is left of the body ends the connection; that must be said, or a client that keeps its connections
+        // What is left of the body ends the connection; the answer must say so, or a client that keeps its connections
         // sends the next request into nothing.
         Err(error) => {
             let context = RequestContext::of(caller, "", trace);
@@ -125,7 +125,7 @@ async fn answer<S: InferenceService>(
     pack(answer, headers.answer, permit).await
 }
 
-/// The answer as its client asks for it. What few bytes would save is not worth it.
+/// The answer as its client asks for it. Small answers are not worth compressing.
 async fn pack(answer: Answer, coding: Option<Coding>, permit: Arc<InFlightPermit>) -> Result<Response, InferError> {
     let coding = coding.filter(|_| answer.len() >= PACKED_BYTES_MIN);
     if coding.is_none() || answer.len() <= INLINE_BYTES_MAX {
@@ -173,7 +173,7 @@ struct Headers {
     deadline: CallHeaders,
     /// How the body is compressed.
     packed: Option<Coding>,
-    /// How the answer is to be.
+    /// How the answer is to be compressed.
     answer: Option<Coding>,
 }
 

@@ -229,24 +229,24 @@ impl Answer {
 
 pub(crate) fn respond(model: &ModelInfo, id: &str, answered: Answered<'_>) -> Answer {
     let Answered { outputs, answer, request, says_final } = answered;
-    let mut said = BTreeMap::from([
+    let mut parameters = BTreeMap::from([
         (parameters::BATCH, answer.batch.into()),
         (parameters::EXECUTION, parameters::whole_micros(answer.execution).into()),
     ]);
     if let Some(request) = request {
-        said.insert(parameters::REQUEST_ID, request.to_string().into());
+        parameters.insert(parameters::REQUEST_ID, request.to_string().into());
     }
     if says_final {
-        said.insert(parameters::FINAL_RESPONSE, true.into());
+        parameters.insert(parameters::FINAL_RESPONSE, true.into());
     }
     if answer.timeliness == Timeliness::Late {
-        said.insert(parameters::LATE, true.into());
+        parameters.insert(parameters::LATE, true.into());
     }
     if let Some(pipeline) = answer.pipeline {
-        said.insert(parameters::PARTIAL, pipeline.is_partial.into());
-        said.insert(parameters::STAGES, pipeline.stages.into());
+        parameters.insert(parameters::PARTIAL, pipeline.is_partial.into());
+        parameters.insert(parameters::STAGES, pipeline.stages.into());
     }
-    let head = AnswerHead { id, model_name: &model.name, model_version: model.version.to_string(), parameters: said };
+    let head = AnswerHead { id, model_name: &model.name, model_version: model.version.to_string(), parameters };
 
     let mut body = object_without_end(&head);
     body.extend_from_slice(b",\"outputs\":[");

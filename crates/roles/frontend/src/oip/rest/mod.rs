@@ -140,7 +140,7 @@ const CORS_EXPOSED: [&str; 4] = ["symphony-request-id", "inference-header-conten
 /// Finds out who calls the routes behind it.
 struct CallerCheck<S> {
     service: Arc<S>,
-    /// One of them is needed.
+    /// Rights of which the caller needs one.
     rights: &'static [Right],
     /// Their pages may call.
     origins: Arc<[String]>,

@@ -41,7 +41,7 @@ struct RegisterBody {
     byte_size: u64,
 }
 
-/// Who calls, as the check of callers has found out.
+/// The caller, as the check of callers has found out.
 fn caller(request: &Request) -> Result<Caller, InferError> {
     Ok(Caller::of(request.extensions())?)
 }

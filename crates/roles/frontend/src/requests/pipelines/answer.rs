@@ -8,12 +8,12 @@ use super::tensors::output;
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::oip::OutputRows;
 
-/// Outputs in the order of the signature, item after item, and what is said of their rows.
+/// Outputs in the order of the signature, item after item, and the information on their rows.
 ///
 /// # Errors
 /// If a result that is needed is not there, as no run leaves behind.
 pub(super) fn answer(pipeline: &LivePipeline, items: &[Item]) -> Result<(Bytes, Vec<OutputRows>), FailReason> {
-    let (mut parts, mut said) = (Vec::new(), Vec::with_capacity(pipeline.wiring.outputs.len()));
+    let (mut parts, mut output_rows) = (Vec::new(), Vec::with_capacity(pipeline.wiring.outputs.len()));
     for (declared, wired) in pipeline.declaration.outputs.iter().zip(&pipeline.wiring.outputs) {
         let before = parts.len();
         let mut places = String::new();
@@ -33,13 +33,13 @@ pub(super) fn answer(pipeline: &LivePipeline, items: &[Item]) -> Result<(Bytes, 
             return Err(FailReason::ExecutionFailed);
         }
         let count = u32::try_from(count).map_err(|_| FailReason::ExecutionFailed)?;
-        said.push(OutputRows { count, places: declared.any_rows.then_some(places) });
+        output_rows.push(OutputRows { count, places: declared.any_rows.then_some(places) });
     }
     let payload = match parts.as_slice() {
         [only] => only.clone(),
         several => several.concat().into(),
     };
-    Ok((payload, said))
+    Ok((payload, output_rows))
 }
 
 /// `0.2,0.5`: the item, and the rows that lead from it to here.

@@ -48,7 +48,7 @@ pub(super) fn report_violation(judged: Result<(), Violation>) {
     }
 }
 
-/// The last check of P1: a request has ended, and so many of its stage requests are still open.
+/// The last check of P1: a request has ended, and this many of its stage requests are still open.
 pub(super) fn report_open(open: &AtomicUsize) {
     let left = open.load(Ordering::Relaxed);
     if left > 0 {

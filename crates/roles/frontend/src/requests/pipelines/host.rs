@@ -40,9 +40,9 @@ pub(super) enum Ended {
     Answered {
         payload: Bytes,
         execution: Nanos,
-        said: PipelineAnswer,
+        pipeline_answer: PipelineAnswer,
     },
-    /// No answer, and what its client is told if a stage is to blame.
+    /// No answer, and the error for its client if a stage is to blame.
     Lost {
         end: AttemptEnd,
         of_stage: Option<InferError>,
@@ -59,7 +59,7 @@ struct StageEnd {
 /// A stage request without an end.
 struct OpenAsk {
     stage: usize,
-    /// None if there is none to ask.
+    /// None if no model could be asked.
     model: Option<Arc<ModelInfo>>,
     receipt: Receipt,
     asked_at: Instant,
@@ -81,10 +81,10 @@ pub(super) struct Host<'a> {
     /// Items without an end.
     unfinished: usize,
     is_partial: bool,
-    asked: FuturesUnordered<Abortable<BoxFuture<'static, StageEnd>>>,
+    in_flight: FuturesUnordered<Abortable<BoxFuture<'static, StageEnd>>>,
     /// By item and number.
     asks: HashMap<(usize, AskId), OpenAsk>,
-    /// Those of them that are attempts.
+    /// How many of them are attempts.
     open: Arc<AtomicUsize>,
     /// For results, until all of them have been used.
     memory: Vec<Arc<Memory>>,
@@ -115,7 +115,7 @@ impl<'a> Host<'a> {
             items: Vec::new(),
             unfinished: request.items as usize,
             is_partial: false,
-            asked: FuturesUnordered::new(),
+            in_flight: FuturesUnordered::new(),
             asks: HashMap::new(),
             open: Arc::default(),
             memory: Vec::new(),
@@ -129,7 +129,7 @@ impl<'a> Host<'a> {
     pub(super) async fn run(mut self) -> Ended {
         let mut lost = self.begin();
         while lost.is_none() && self.unfinished > 0 {
-            match self.asked.next().await {
+            match self.in_flight.next().await {
                 Some(Ok(end)) => lost = self.take(end),
                 // It was withdrawn.
                 Some(Err(_)) => {}
@@ -145,7 +145,7 @@ impl<'a> Host<'a> {
                 let edges = self.pipeline.wiring.edges.iter().map(|edge| (edge.from, edge.to));
                 let execution = longest_way(&self.executions, edges);
                 let (is_partial, stages) = (self.is_partial, self.named.join(","));
-                Ended::Answered { payload, execution, said: PipelineAnswer { outputs, is_partial, stages } }
+                Ended::Answered { payload, execution, pipeline_answer: PipelineAnswer { outputs, is_partial, stages } }
             }
             Err(reason) => failed(reason),
         }
@@ -162,7 +162,7 @@ impl<'a> Host<'a> {
         for item in 0..self.request.items as usize {
             let (run, actions) = CheckedRun::begin(&self.plan, self.now(), deadline);
             self.items.push(Item::new(run));
-            self.inner.pipeline_counters.asked(&self.pipeline, 1);
+            self.inner.pipeline_counters.count_items(&self.pipeline, 1);
             if let Some(outcome) = self.act(item, actions) {
                 return Some(ended_with(outcome, None));
             }
@@ -201,8 +201,8 @@ impl<'a> Host<'a> {
         // At most FAN_OUT_MAX each.
         let counts: Vec<_> = along.iter().map(|rows| rows.len() as u32).collect();
         let StageAnswer { model, payload, at, .. } = answer;
-        if let Some(asked) = self.items[item].asks.get_mut(ask.get() as usize) {
-            asked.result = Some(StageResult { info: model, payload, at, passing: along });
+        if let Some(entry) = self.items[item].asks.get_mut(ask.get() as usize) {
+            entry.result = Some(StageResult { info: model, payload, at, passing: along });
         }
         let now = self.now();
         let actions = self.items[item].run.step(now, Event::StageDone { ask, rows: &counts })?;
@@ -225,7 +225,7 @@ impl<'a> Host<'a> {
         let of_stage = |error| InferError::Stage { stage, request, error: Box::new(error) };
         let Some(lost) = lost else {
             let error = match error {
-                // Each item is decoded by itself, as the first one.
+                // Each item is decoded separately, as the first one.
                 InferError::BadPicture(why) => InferError::BadPicture(format!("item {item}: {why}")),
                 other => other,
             };
@@ -260,7 +260,7 @@ impl<'a> Host<'a> {
         None
     }
 
-    /// Asks a stage for so many rows.
+    /// Asks a stage for this many rows.
     fn ask(&mut self, item: usize, ask: Ask) {
         let pipeline = Arc::clone(&self.pipeline);
         let declared = &pipeline.declaration.stages[ask.stage];
@@ -299,8 +299,9 @@ impl<'a> Host<'a> {
         for (nth, (id, request)) in ask.ids().zip(inputs).enumerate() {
             let path = self.items[item].path(&pipeline, &feeds, nth);
             self.items[item].asks.push(StageAsk { stage: ask.stage, path, result: None });
-            let request = request.map(|asked| StageRequest { span: self.span_of_stage(), ..asked });
-            let receipt = request.as_ref().map_or_else(|_| Receipt::default(), |asked| asked.receipt.clone());
+            let request = request.map(|stage_request| StageRequest { span: self.span_of_stage(), ..stage_request });
+            let receipt =
+                request.as_ref().map_or_else(|_| Receipt::default(), |stage_request| stage_request.receipt.clone());
             let inner = Arc::clone(self.inner);
             let asking = async move {
                 let result = match request {
@@ -313,7 +314,7 @@ impl<'a> Host<'a> {
             let (asked_at, deadline) = (Instant::now(), ask.deadline.since(Time::ZERO));
             let open = OpenAsk { stage: ask.stage, model: asked_model.clone(), receipt, asked_at, deadline, handle };
             self.asks.insert((item, id), open);
-            self.asked.push(Abortable::new(asking.boxed(), registration));
+            self.in_flight.push(Abortable::new(asking.boxed(), registration));
         }
     }
 
@@ -423,7 +424,7 @@ impl<'a> Host<'a> {
             self.inner.pipeline_counters.stage_ended(&self.pipeline, open.stage, ("withdrawn", ""), None);
             self.note(*item, open, ("withdrawn", ""), (Instant::now(), None), false);
         }
-        self.asked.clear();
+        self.in_flight.clear();
         report_open(&self.open);
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct ClientInputs {
     pub(super) payload: Bytes,
     /// One for each item; empty where the pipeline takes none.
     pub(super) pictures: Vec<Bytes>,
-    /// By input of the pipeline: where its first item lies, and the bytes of one; none of pictures.
+    /// By input of the pipeline: where its first item lies, and the bytes of one; none for pictures.
     pub(super) tensors: Vec<Option<(usize, usize)>>,
 }
 
@@ -112,7 +112,7 @@ impl Item {
             let of_stage = inputs
                 .iter()
                 .map(|ask| ask.get() as usize)
-                .filter(|&ask| self.asks.get(ask).is_some_and(|asked| asked.stage == wired.from));
+                .filter(|&ask| self.asks.get(ask).is_some_and(|entry| entry.stage == wired.from));
             let rows = of_stage.flat_map(|ask| {
                 let result = self.asks[ask].result.as_ref();
                 let passing = result.and_then(|result| result.passing.get(way)).map_or(&[][..], Vec::as_slice);
@@ -168,7 +168,7 @@ impl Item {
     /// The input of the nth stage request, as the model takes it. A tensor alone is not copied.
     ///
     /// # Errors
-    /// If the model does not take what is connected to it, as it was loaded anew.
+    /// If the model does not take what is connected to it, as it was loaded again.
     pub(super) fn assemble(
         &self,
         pipeline: &LivePipeline,
@@ -188,7 +188,7 @@ impl Item {
                 Source::Client(input) => client.0.tensor(*input, client.1),
                 Source::Stage { stage: from, output } => self.tensor(pipeline, (feeds, nth), *from, output),
             });
-            // A model that was loaded anew may take something else.
+            // A model that was loaded again may take something else.
             let part = part.filter(|part| part.len() == spec.item_bytes());
             let part = part.ok_or(InferError::Failed(FailReason::ModelNotReady))?;
             bytes += part.len();

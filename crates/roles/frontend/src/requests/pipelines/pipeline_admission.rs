@@ -43,11 +43,13 @@ impl Inner {
         guard.here = Some((cluster, sequence));
         let ended = Host::new(self, pipeline, plan, &request, client, quick).run().await;
         match ended {
-            Ended::Answered { payload, execution, said } => {
+            Ended::Answered { payload, execution, pipeline_answer } => {
                 let execution_ns = execution.get();
                 let (batch, run, at) = (request.items, BatchRun::default(), Instant::now());
                 let end = Ending::Answer { payload, batch, execution_ns, at, run, backend: None };
-                guard.end(AttemptEnd::Settled(end)).map(|answer| InferAnswer { pipeline: Some(said), ..answer })
+                guard
+                    .end(AttemptEnd::Settled(end))
+                    .map(|answer| InferAnswer { pipeline: Some(pipeline_answer), ..answer })
             }
             Ended::Lost { end, of_stage } => guard.end(end).map_err(|error| of_stage.unwrap_or(error)),
         }
@@ -97,7 +99,7 @@ impl Inner {
         cluster: &Arc<Cluster>,
         pipeline: &LivePipeline,
     ) -> Result<(Nanos, Arc<RunPlan>), InferError> {
-        // Nothing new where the frontend shall become empty, else it never does.
+        // Nothing new in a cluster that drains the frontend, or that would never end.
         if cluster.is_cordoned() {
             return Err(InferError::Failed(FailReason::Draining));
         }

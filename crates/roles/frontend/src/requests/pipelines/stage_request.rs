@@ -71,9 +71,9 @@ pub(super) struct StageAnswer {
 
 impl Inner {
     /// Sends one request to a stage's model, and waits for its end.
-    pub(super) async fn ask_stage(self: Arc<Self>, asked: StageRequest) -> Result<StageAnswer, InferError> {
+    pub(super) async fn ask_stage(self: Arc<Self>, stage_request: StageRequest) -> Result<StageAnswer, InferError> {
         let StageRequest { pipeline, stage, model, input, deadline, weight, context, receipt, span, fed_at, open } =
-            asked;
+            stage_request;
         let (asked_at, is_region) = (Instant::now(), matches!(input, StageInput::Region { .. }));
         // A region may wait for a thread longer than it is of use.
         let made = tokio::time::timeout_at(deadline.into(), self.stage_input(&model, input)).await;
@@ -139,7 +139,7 @@ impl Inner {
     }
 }
 
-/// What the run is told of a stage request without a result. None if what its client sent is to blame.
+/// The run's event for a stage request without a result. None if what its client sent is to blame.
 pub(super) fn lost(error: &InferError) -> Option<Lost> {
     Some(match error {
         InferError::BadPicture(_) | InferError::InvalidRequest(_) => return None,

@@ -175,9 +175,9 @@ async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were(
     assert_eq!((&inputs[0].0[..], &inputs[1].0[..]), (&b"ab01"[..], &b"ab45"[..]), "by the model's signature");
     // The second one first.
     assert!(table.end(inputs[1].1, answer(b"5")) && table.end(inputs[0].1, answer(b"1")));
-    let said = asking.await.unwrap().unwrap();
-    assert_eq!((&said.payload[..], said.timeliness), (&b"\x09\x01\x0715"[..], Timeliness::InTime));
-    let PipelineAnswer { outputs, is_partial, stages } = said.pipeline.unwrap();
+    let answered = asking.await.unwrap().unwrap();
+    assert_eq!((&answered.payload[..], answered.timeliness), (&b"\x09\x01\x0715"[..], Timeliness::InTime));
+    let PipelineAnswer { outputs, is_partial, stages } = answered.pipeline.unwrap();
     let rows: Vec<_> = outputs.iter().map(|output| (output.count, output.places.as_deref())).collect();
     assert_eq!((rows, is_partial), (vec![(1, None), (2, Some("0.0,0.2"))], false));
     assert!(stages.starts_with("detect=f2/3/2,recognise=f2/3/"), "{stages}");
@@ -187,8 +187,8 @@ async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were(
 
     let statistics = |name: &str| frontend.statistics.of(Some((name, None))).remove(0);
     assert_eq!((statistics("p").success.count, statistics("recognise").success.count), (1, 2));
-    let told = frontend.pipeline_counters.take(Instant::now(), |name| name == "p").remove(0);
-    assert_eq!((told.version, told.items, told.results, told.led_to, told.hops), (3, 1, vec![1], vec![2], 2));
+    let report = frontend.pipeline_counters.take(Instant::now(), |name| name == "p").remove(0);
+    assert_eq!((report.version, report.items, report.results, report.led_to, report.hops), (3, 1, vec![1], vec![2], 2));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -222,9 +222,9 @@ async fn every_item_goes_by_itself_and_nothing_found_is_an_answer() {
     }
     assert_eq!(table.payload(4).unwrap(), "cd45");
     assert!(table.end(4, answer(b"7")));
-    let said = asking.await.unwrap().unwrap();
-    assert_eq!(&said.payload[..], b"\x00\x00\x00\x00\x00\x067");
-    let outputs = said.pipeline.unwrap().outputs;
+    let answered = asking.await.unwrap().unwrap();
+    assert_eq!(&answered.payload[..], b"\x00\x00\x00\x00\x00\x067");
+    let outputs = answered.pipeline.unwrap().outputs;
     assert_eq!((outputs[0].count, outputs[1].count, outputs[1].places.as_deref()), (2, 1, Some("1.2")));
 }
 
@@ -250,8 +250,8 @@ async fn a_stage_is_asked_in_the_cluster_where_its_model_is_at_home() {
         let label = if there.payload(sequence).unwrap() == "ab01" { b"1" } else { b"5" };
         assert!(there.end(sequence, answer(label)));
     }
-    let said = asking.await.unwrap().unwrap();
-    assert_eq!(&said.payload[..], b"\x09\x01\x0715");
+    let answered = asking.await.unwrap().unwrap();
+    assert_eq!(&answered.payload[..], b"\x09\x01\x0715");
     assert!(here.is_empty() && there.is_empty());
 }
 
@@ -270,9 +270,12 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
     assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
     assert!(table.is_empty(), "its sibling is withdrawn");
 
-    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
-    assert_eq!((told.pipeline.as_str(), told.outcome.as_str(), told.reason.as_str()), ("p@3", "dropped", "queue_full"));
-    let stages = told.stages.iter().map(|stage| {
+    let explanation = frontend.pipeline_memory.explain(named(1)).unwrap();
+    assert_eq!(
+        (explanation.pipeline.as_str(), explanation.outcome.as_str(), explanation.reason.as_str()),
+        ("p@3", "dropped", "queue_full")
+    );
+    let stages = explanation.stages.iter().map(|stage| {
         let request = stage.request.as_deref().unwrap();
         (stage.stage.as_str(), stage.model.as_str(), request, stage.outcome.as_str())
     });
@@ -286,11 +289,11 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
             ("recognise", "recognise", "f2/3/4", "withdrawn"),
         ]
     );
-    let ended_it = told.stages.iter().filter(|stage| stage.ended_request).map(|stage| stage.request.as_deref());
+    let ended_it = explanation.stages.iter().filter(|stage| stage.ended_request).map(|stage| stage.request.as_deref());
     assert_eq!(ended_it.collect::<Vec<_>>(), [Some("f2/3/3")]);
-    let detect = told.stages.iter().find(|stage| stage.stage == "detect").unwrap();
-    assert!(detect.asked_ms <= detect.ended_ms && detect.ended_ms <= told.ended_ms, "{told:?}");
-    assert!(detect.deadline_ms < told.deadline_ms && detect.execution_ms == Some(1.0), "{told:?}");
+    let detect = explanation.stages.iter().find(|stage| stage.stage == "detect").unwrap();
+    assert!(detect.asked_ms <= detect.ended_ms && detect.ended_ms <= explanation.ended_ms, "{explanation:?}");
+    assert!(detect.deadline_ms < explanation.deadline_ms && detect.execution_ms == Some(1.0), "{explanation:?}");
     assert!(frontend.pipeline_memory.explain(named(2)).is_none(), "leaders know of stage requests");
 }
 
@@ -304,13 +307,13 @@ async fn a_partial_pipeline_answers_without_what_was_lost() {
     let of_45 = if table.payload(3).unwrap() == "ab45" { 3 } else { 4 };
     table.end(7 - of_45, Ending::NoResult(EndReason::Dropped(DropReason::Shed)));
     table.end(of_45, answer(b"5"));
-    let said = asking.await.unwrap().unwrap();
-    let pipeline = said.pipeline.unwrap();
+    let answered = asking.await.unwrap().unwrap();
+    let pipeline = answered.pipeline.unwrap();
     assert_eq!((pipeline.is_partial, pipeline.outputs[1].places.as_deref()), (true, Some("0.2")));
-    assert_eq!(&said.payload[..], b"\x09\x01\x075");
-    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
-    assert!(told.stages.iter().any(|stage| stage.outcome == "dropped"), "{told:?}");
-    assert!(told.stages.iter().all(|stage| !stage.ended_request), "{told:?}");
+    assert_eq!(&answered.payload[..], b"\x09\x01\x075");
+    let explanation = frontend.pipeline_memory.explain(named(1)).unwrap();
+    assert!(explanation.stages.iter().any(|stage| stage.outcome == "dropped"), "{explanation:?}");
+    assert!(explanation.stages.iter().all(|stage| !stage.ended_request), "{explanation:?}");
 }
 
 /// The same pipeline of pictures of four grey pixels: each box is a region of two.
@@ -348,9 +351,9 @@ async fn boxes_become_regions_of_the_clients_picture() {
     let table = Arc::clone(&frontend.slots[0].requests.table);
     let asks = |bytes: Bytes| {
         let encoded = Some(pictures(vec![bytes], 0));
-        let asked = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
+        let infer_request = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
         let frontend = Arc::clone(&frontend);
-        tokio::spawn(async move { frontend.infer(asked).await })
+        tokio::spawn(async move { frontend.infer(infer_request).await })
     };
     let asking = asks(picture(&[10, 20, 30, 40]));
     assert_eq!(&input(&table, 2).await[..], [10, 20, 30, 40]);
@@ -360,12 +363,12 @@ async fn boxes_become_regions_of_the_clients_picture() {
     regions.sort();
     assert_eq!((&regions[0][..], &regions[1][..]), (&[10, 20][..], &[30, 40][..]));
     assert!(table.end(3, answer(b"7")) && table.end(4, answer(b"7")));
-    let said = asking.await.unwrap().unwrap();
-    assert_eq!((&said.payload[..], said.pipeline.unwrap().outputs[0].count), (&b"77"[..], 2));
+    let answered = asking.await.unwrap().unwrap();
+    assert_eq!((&answered.payload[..], answered.pipeline.unwrap().outputs[0].count), (&b"77"[..], 2));
 
     let error = asks(cut_off(&picture(&[10, 20, 30, 40]))).await.unwrap().unwrap_err();
-    let said = error.to_string();
-    assert!(said.starts_with("stage `detect` (request f2/3/") && said.contains("item 0: input `x`"), "{said}");
+    let message = error.to_string();
+    assert!(message.starts_with("stage `detect` (request f2/3/") && message.contains("item 0: input `x`"), "{message}");
     assert_eq!(error.error_status().reason, "bad_picture");
     assert_eq!((frontend.ledger.counts().cancelled, table.is_empty()), (1, true));
 }
@@ -378,9 +381,9 @@ async fn that_a_stage_request_waits_for_its_region_is_in_its_span() {
     let traces = Arc::new(Traces::start("http://127.0.0.1:1", 1.0, "symphony-test", "t").unwrap());
     frontend.records.trace_by(Arc::clone(&traces));
     let encoded = Some(pictures(vec![picture(&[10, 20, 30, 40])], 0));
-    let asked = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
+    let infer_request = InferRequest { payload: Bytes::new(), pictures: encoded, ..request(&frontend, 1) };
     let asks = Arc::clone(&frontend);
-    let asking = tokio::spawn(async move { asks.infer(asked).await });
+    let asking = tokio::spawn(async move { asks.infer(infer_request).await });
     assert_eq!(input(&table, 2).await.len(), 4);
     assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
     assert_eq!((input(&table, 3).await.len(), input(&table, 4).await.len()), (2, 2));
@@ -407,8 +410,8 @@ async fn what_goes_with_a_region_counts_among_what_is_held() {
     let table = Arc::clone(&frontend.slots[0].requests.table);
     let encoded = Some(pictures(vec![picture(&[10, 20, 30, 40])], 0));
     let payload = Bytes::from(vec![0_u8; BYTES as usize]);
-    let asked = InferRequest { payload, pictures: encoded, ..request(&frontend, 1) };
-    let asking = tokio::spawn(async move { frontend.infer(asked).await });
+    let infer_request = InferRequest { payload, pictures: encoded, ..request(&frontend, 1) };
+    let asking = tokio::spawn(async move { frontend.infer(infer_request).await });
     assert_eq!(input(&table, 2).await.len(), 4);
     assert!(table.end(2, answer(&[0, 0, 2, 1, 2, 0, 4, 1, 9, 9, 9, 9])));
     let error = asking.await.unwrap().unwrap_err();
@@ -419,7 +422,7 @@ async fn what_goes_with_a_region_counts_among_what_is_held() {
 async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() {
     let (frontend, table) = served(false);
     let regions = futures::future::pending::<Result<Arc<Vec<Bytes>>, InferError>>().boxed().shared();
-    let asked = StageRequest {
+    let stage_request = StageRequest {
         pipeline: frontend.pipeline("p").unwrap().1,
         stage: 1,
         model: frontend.model("recognise", None).unwrap(),
@@ -432,8 +435,8 @@ async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() 
         fed_at: None,
         open: Arc::default(),
     };
-    let receipt = asked.receipt.clone();
-    let ended = tokio::time::timeout(Duration::from_secs(30), frontend.ask_stage(asked)).await;
+    let receipt = stage_request.receipt.clone();
+    let ended = tokio::time::timeout(Duration::from_secs(30), frontend.ask_stage(stage_request)).await;
     let error = ended.unwrap().unwrap_err();
     assert_eq!((receipt.id(), error), (None, InferError::Dropped(DropReason::QueueExpired)));
     assert!(table.is_empty());
@@ -468,9 +471,9 @@ async fn a_client_that_goes_reaches_all_stages() {
     assert!(table.is_empty());
     let counts = frontend.ledger.counts();
     assert_eq!((counts.accepted, counts.cancelled), (1, 1));
-    let told = frontend.pipeline_memory.explain(named(1)).unwrap();
-    let stages: Vec<_> = told.stages.iter().map(|stage| (stage.item, stage.outcome.as_str())).collect();
-    assert_eq!(told.outcome, "cancelled");
+    let explanation = frontend.pipeline_memory.explain(named(1)).unwrap();
+    let stages: Vec<_> = explanation.stages.iter().map(|stage| (stage.item, stage.outcome.as_str())).collect();
+    assert_eq!(explanation.outcome, "cancelled");
     assert!(stages.len() == 2 && stages.iter().all(|(_, outcome)| *outcome == "withdrawn"), "{stages:?}");
 }
 
@@ -485,9 +488,9 @@ async fn what_cannot_be_met_is_refused_on_arrival_and_names_the_stage() {
     let mut without = pipeline_view(false);
     without.backends.values_mut().for_each(|backend| backend.up = false);
     let cluster = frontend.slots[0].cluster.get().unwrap();
-    let asked = request(&frontend, 1);
+    let infer_request = request(&frontend, 1);
     cluster.show(&without);
-    let error = frontend.infer(asked).await.unwrap_err();
+    let error = frontend.infer(infer_request).await.unwrap_err();
     assert!(error.to_string().starts_with("stage `detect`: the model is not ready"), "{error}");
     assert_eq!(error.error_status().reason, "no_gpu");
     let mut unsplit = pipeline_view(false);

@@ -18,13 +18,13 @@ use crate::workers::offer_board::SUBCLUSTER_MODELS_MAX;
 /// The most waiting requests of one model.
 const MODEL_REQUESTS_MAX: usize = 1 << 16;
 
-/// A served model: what its queue was told.
+/// A served model: what was sent to its queue.
 pub(super) struct ServedModel {
     pub(super) item_bytes: u64,
     how: ServedAs,
     /// The SLO that its queue goes by.
     pub(super) queue_slo: Nanos,
-    /// The delay that the model was last told.
+    /// The delay that was last sent to the model.
     pub(super) sent: DataDelay,
 }
 

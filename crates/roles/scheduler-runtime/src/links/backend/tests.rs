@@ -74,13 +74,13 @@ impl Scene {
         let gpus = vec![SealedGpu { gpu: GPU, promised: TOKEN, free_in: 0, in_flight: vec![] }];
         sender.send(FromBackend::Sealed { boot: BOOT, gpus, finished: vec![], plans: vec![ENDED; 3] }).unwrap();
         let scene = Self { workers, usage, _sender: sender, receiver };
-        let RankMessage::Account(account) = scene.told().await else { panic!("no word of the plans before") };
+        let RankMessage::Account(account) = scene.next_message().await else { panic!("no word of the plans before") };
         assert_eq!((account.longer.get(), account.predicted.get()), (3 * ENDED.longer, 3 * ENDED.predicted));
         scene
     }
 
     /// The next message to the rank worker.
-    async fn told(&self) -> RankMessage {
+    async fn next_message(&self) -> RankMessage {
         soon("word to the rank worker", async {
             loop {
                 if let Some(message) = self.workers.rank.pop() {
@@ -96,13 +96,13 @@ impl Scene {
 #[tokio::test(start_paused = true)]
 async fn a_backend_hangs_that_is_stuck_for_long_or_never_answers_and_one_late_answer_is_forgiven() {
     let ms = Duration::from_millis;
-    let hangs_after = async |said: &[(u64, Movement)]| {
-        let (told, movement) = watch::channel(Movement::Unknown);
-        let said = said.to_vec();
+    let hangs_after = async |movements: &[(u64, Movement)]| {
+        let (sender, movement) = watch::channel(Movement::Unknown);
+        let movements = movements.to_vec();
         let (begun, tells) = (Instant::now(), async {
-            for (at, movement) in said {
+            for (at, movement) in movements {
                 tokio::time::sleep(ms(at)).await;
-                told.send_replace(movement);
+                sender.send_replace(movement);
             }
             std::future::pending::<()>().await;
         });
@@ -123,20 +123,20 @@ async fn a_backend_hangs_that_is_stuck_for_long_or_never_answers_and_one_late_an
 #[tokio::test]
 async fn what_was_retired_and_is_to_be_held_before_the_link_has_seen_it_is_given_to_nobody() {
     let mut scene = Scene::sealed(Usage::Use).await;
-    assert!(matches!(scene.told().await, RankMessage::GpuReady { gpu: 0, .. }));
+    assert!(matches!(scene.next_message().await, RankMessage::GpuReady { gpu: 0, .. }));
     // Between the two changes the link, a task on the same thread, cannot run.
     scene.usage.send_replace(Usage::Retire);
     scene.usage.send_replace(Usage::Hold);
-    let RankMessage::Retire { gpu: 0, round, done, .. } = scene.told().await else { panic!("still granted") };
+    let RankMessage::Retire { gpu: 0, round, done, .. } = scene.next_message().await else { panic!("still granted") };
     done.send(round).unwrap();
     // Woken by that, the link runs before this task does again.
     tokio::task::yield_now().await;
     scene.usage.send_replace(Usage::Use);
-    assert!(matches!(scene.told().await, RankMessage::Resume { gpu: 0, .. }));
+    assert!(matches!(scene.next_message().await, RankMessage::Resume { gpu: 0, .. }));
 
-    // The backend is told that no more plans come only once that is true.
+    // The backend learns that no more plans come only once that is true.
     scene.usage.send_replace(Usage::Retire);
-    let RankMessage::Retire { round, done, .. } = scene.told().await else { panic!("still granted") };
+    let RankMessage::Retire { round, done, .. } = scene.next_message().await else { panic!("still granted") };
     done.send(round).unwrap();
     let word = soon("word to the backend", scene.receiver.receive()).await.unwrap().message;
     assert_eq!(word, ToBackend::Retired { gpus: vec![GPU] });

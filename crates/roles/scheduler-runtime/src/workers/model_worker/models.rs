@@ -37,8 +37,8 @@ impl ModelSlot {
         }
     }
 
-    /// Shows how many requests wait. Which models they are of takes a look at each, so that waits for the next account,
-    /// unless it is none.
+    /// Shows how many requests wait. To count them by model takes a look at each, so that waits for the next account,
+    /// unless none waits.
     pub(super) fn show_queued(&self) {
         match &self.members[..] {
             [only] => only.counts.queued.store(self.queue.len() as u64, Ordering::Relaxed),
@@ -107,7 +107,7 @@ impl ModelWorker {
 
     pub(super) fn set_profile(&mut self, id: ModelId, class: GpuClass, profile: LatencyProfile) {
         let Some(&index) = self.by_id.get(&id) else { return };
-        // What is learnt of a model by itself says nothing about the parts that it shares.
+        // What is learnt of a model alone says nothing about the parts that it shares.
         if let Some(slot) = self.slots[index].as_mut().filter(|slot| !slot.shares_trunk) {
             self.tape.profile(index, class, &profile);
             slot.queue.set_profile(class, profile);

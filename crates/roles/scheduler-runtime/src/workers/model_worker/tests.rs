@@ -225,7 +225,7 @@ fn a_frame_of_cancels_takes_as_many_turns_as_a_frame_of_requests() {
     assert!(scene.frontend.try_receive().is_none(), "who has gone is told nothing");
 }
 
-/// A lead that serves a model otherwise than before, while a queue as long as it may be waits for it.
+/// A lead that serves a model differently than before, while a queue as long as it may be waits for it.
 #[test]
 fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_same() {
     let ((full, chunks), (_, empty)) = (bounded(CHUNKS_WAITING_MAX), bounded(1));
@@ -236,7 +236,7 @@ fn a_changed_model_keeps_what_waits_over_several_turns_and_its_tape_decides_the_
     while scene.turn().wake_at == Time::ZERO {}
     scene.send_outputs();
     assert!(scene.offers());
-    // The waiting requests are of the new queue before anything that concerns them is heard.
+    // The waiting requests are of the new queue before any message about them is handled.
     let changed = Policy { ready_order: ReadyOrder::Deadline, ..Policy::EAGER };
     let (model, slo) = (ModelId::new(0), Nanos::from_millis(30_000));
     let other = ModelQueueConfig { slo, ..config(changed) };
@@ -318,7 +318,7 @@ fn what_models_saw_is_told_once_a_tick() {
     let accounts = |policy: Policy| {
         let mut scene = Scene::with_policy(policy);
         let begun = scene.clock.now() + POOL_TICK;
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         while scene.rank.pop().is_some() {}
         for turn in 0..8 {
             scene.announce_new(4 * turn..4 * turn + 4);
@@ -327,19 +327,19 @@ fn what_models_saw_is_told_once_a_tick() {
             scene.worker.send_outputs(now);
             while let Some(message) = scene.rank.pop() {
                 if let RankMessage::Account(account) = message {
-                    told.push((account.asked, account.demand.0[0][8]));
+                    reported.push((account.asked, account.demand.0[0][8]));
                 }
             }
         }
-        told
+        reported
     };
     // An item alone takes 1.1 ms, and less in a batch once the model aims at larger ones.
-    let told = accounts(Policy::AUTO);
-    assert_eq!((told.len(), told[0].0), (2, Nanos::from_micros(4 * 1_100)));
-    assert!(told[1].0 > told[0].0.saturating_mul(2), "{told:?}");
+    let reported = accounts(Policy::AUTO);
+    assert_eq!((reported.len(), reported[0].0), (2, Nanos::from_micros(4 * 1_100)));
+    assert!(reported[1].0 > reported[0].0.saturating_mul(2), "{reported:?}");
     // One by one, as in batches that start at once; a model that does not shed reports its demand too.
     let demand = [4, 16].map(|items| Nanos::from_micros(items * 1_100));
-    assert_eq!(told.iter().map(|told| told.1).collect::<Vec<_>>(), demand);
+    assert_eq!(reported.iter().map(|reported| reported.1).collect::<Vec<_>>(), demand);
     assert_eq!(accounts(Policy::SYMPHONY), demand.map(|demand| (Nanos::ZERO, demand)));
 }
 
@@ -350,23 +350,24 @@ fn a_worker_that_falls_quiet_wakes_once_to_tell_what_it_saw() {
     let turn = |scene: &mut Scene, now: Time| {
         let end = scene.worker.run_turn(TurnStart { number: 10, now, last_ended: begun });
         scene.worker.send_outputs(now);
-        let told = std::iter::from_fn(|| scene.rank.pop()).filter(|said| matches!(said, RankMessage::Account(_)));
-        (end, told.count())
+        let reported =
+            std::iter::from_fn(|| scene.rank.pop()).filter(|message| matches!(message, RankMessage::Account(_)));
+        (end, reported.count())
     };
     scene.announce_new(0..4);
-    let (end, told) = turn(&mut scene, begun);
-    assert_eq!(told, 1);
+    let (end, reported) = turn(&mut scene, begun);
+    assert_eq!(reported, 1);
     let tick = begun + POOL_TICK;
     assert!(end.wake_at > tick, "nothing is left to tell");
     // What arrives within the tick is reported at its end, with or without another event.
     scene.announce_new(4..8);
-    let (end, told) = turn(&mut scene, begun + Nanos::from_millis(1));
-    assert_eq!((end.wake_at, told), (tick, 0));
-    let (end, told) = turn(&mut scene, tick);
-    assert_eq!((end.handled, told), (1, 1));
+    let (end, reported) = turn(&mut scene, begun + Nanos::from_millis(1));
+    assert_eq!((end.wake_at, reported), (tick, 0));
+    let (end, reported) = turn(&mut scene, tick);
+    assert_eq!((end.handled, reported), (1, 1));
     assert!(end.wake_at > tick + POOL_TICK, "woken for nothing");
-    let (end, told) = turn(&mut scene, tick + POOL_TICK);
-    assert_eq!((end.handled, told), (0, 0));
+    let (end, reported) = turn(&mut scene, tick + POOL_TICK);
+    assert_eq!((end.handled, reported), (0, 0));
 }
 
 #[test]
@@ -428,8 +429,8 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
     let mut scene = Scene::with_policy(Policy::AUTO);
     scene.announce_new(0..10);
     scene.turn();
-    let asked = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
-    asked(&mut scene);
+    let requested_time = |scene: &mut Scene| scene.worker.slots[0].as_mut().unwrap().queue.take_account().asked;
+    requested_time(&mut scene);
     // The frontend's link flaps repeatedly under pressure; then new requests arrive, too.
     scene.inbox.push(ModelMessage::Pool(Pressure::from_share(0.5).into()));
     for link in 2..5 {
@@ -441,14 +442,14 @@ fn what_is_announced_again_is_neither_shed_nor_counted_again() {
         scene.turn();
         scene.send_outputs();
         assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 10);
-        assert_eq!(asked(&mut scene), Nanos::ZERO);
+        assert_eq!(requested_time(&mut scene), Nanos::ZERO);
         assert!(scene.frontend.try_receive().is_none());
     }
     scene.announce(Peer { link: 4, ..PEER }, 10..14, 1, true);
     scene.turn();
     scene.send_outputs();
     assert_eq!(scene.worker.slots[0].as_ref().unwrap().queue.len(), 12);
-    assert!(asked(&mut scene) > Nanos::ZERO);
+    assert!(requested_time(&mut scene) > Nanos::ZERO);
 }
 
 /// No further arrival makes a new offer.
@@ -481,7 +482,7 @@ fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
         (vec![(id(2), FailReason::ExecutionFailed)], Some((1, None))),
         (vec![(id(3), FailReason::PayloadLost)], None),
     ];
-    for (sequence, (failed, told)) in (1..).zip(ends) {
+    for (sequence, (failed, learnt)) in (1..).zip(ends) {
         scene.announce_new(sequence..sequence + 1);
         let plan = scene.grant(sequence);
         scene.turn();
@@ -489,7 +490,7 @@ fn what_did_not_run_as_planned_is_not_taken_for_a_fast_batch() {
         let (start_late, latency) = (Nanos::ZERO, Nanos::from_micros(9));
         scene.inbox.push(ModelMessage::Done { plan, start_late, latency, failed });
         scene.turn();
-        assert_eq!(runs.pop().map(|run| (run.items, run.took)), told, "plan {sequence}");
+        assert_eq!(runs.pop().map(|run| (run.items, run.took)), learnt, "plan {sequence}");
     }
     let recorded = format!("{:?}", scene.worker.metrics.execution_errors.read());
     let once = ErrorHistogram::default();

@@ -14,7 +14,7 @@ use crate::workers::messages::PlanId;
 /// What of a step could not be carried out.
 #[derive(Default)]
 struct Undone {
-    /// GPUs whose links have ended, which their links have not said yet.
+    /// GPUs whose links have ended without having reported it yet.
     gpus: Vec<u32>,
     /// The requests that were planned there, by model slot.
     requests: Vec<(u32, Request)>,
@@ -110,9 +110,9 @@ impl PolicyWorker {
         count(&slot.counts.dropped, 1);
         let (reason, cause) = why;
         let model = slot.id.get();
-        let told = end_reason(reason, !self.delivery.is_served(now));
-        self.delivery.end(request.id, told);
-        let lost = matches!(told, EndReason::Failed(_));
+        let reported = end_reason(reason, !self.delivery.is_served(now));
+        self.delivery.end(request.id, reported);
+        let lost = matches!(reported, EndReason::Failed(_));
         let record = DropRecord { model, decided: now, request: *request, reason, cause, lost };
         if !self.delivery.log.dropped(record) {
             count(&self.metrics.counters.unrecorded, 1);

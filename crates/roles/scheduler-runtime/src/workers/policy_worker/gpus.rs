@@ -1,4 +1,4 @@
-//! The GPUs as the policy is told of them: up while they are sealed, routed, in use, and without plans of others.
+//! The GPUs as the policy knows them: up while they are sealed, routed, in use, and without plans of others.
 
 use std::collections::VecDeque;
 
@@ -129,7 +129,7 @@ impl PolicyWorker {
         self.retired.push(round);
     }
 
-    /// Tells the policy whether it may plan on the GPU, if that has changed. One that comes back is up once the plans
+    /// Tells the policy whether it may plan on the GPU, if that has changed. A GPU that comes back is up once the plans
     /// that were sent before have ended.
     pub(super) fn settle(&mut self, now: Time, gpu: u32) {
         let Some(known) = self.gpus.get_mut(gpu as usize) else { return };

@@ -1,4 +1,4 @@
-//! The models as the policy is told of them.
+//! The models as the policy knows them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use crate::workers::counters::count;
 use crate::workers::load::ModelCounts;
 use crate::workers::messages::ModelMessage;
 
-/// A measured value is told again when it differs from the last one told by this share: it is never exact, and a policy
-/// may have much to do with a new one.
+/// A measured value is sent again when it differs from the last one by this share: it is never exact, and a policy may
+/// have much to do with a new one.
 const CHANGE_TOLD: f64 = 0.1;
 
 /// The largest part of an SLO that lateness takes off deadlines: a machine that pauses is no reason to serve nothing.
@@ -39,13 +39,13 @@ pub(super) struct ModelSlot {
 }
 
 impl ModelSlot {
-    /// So many requests more are the policy's.
+    /// The policy has this many more requests.
     pub(super) fn came(&mut self, requests: u64) {
         self.waiting += requests;
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
     }
 
-    /// So many requests are the policy's no longer.
+    /// The policy has this many fewer requests.
     pub(super) fn left(&mut self, requests: u64) {
         self.waiting = self.waiting.saturating_sub(requests);
         self.counts.queued.store(self.waiting, Ordering::Relaxed);
@@ -168,11 +168,11 @@ impl PolicyWorker {
         }
     }
 
-    /// When measured values are told next; never while no request comes.
+    /// When measured values are sent next; never while no request comes.
     pub(super) fn next_measured_at(&self) -> Time {
         let changed = self.slots.iter().flatten().any(|model| {
-            let (told, now) = (model.known.rate_per_second, model.rate.per_second());
-            told > 0.0 || now > 0.0
+            let (sent, now) = (model.known.rate_per_second, model.rate.per_second());
+            sent > 0.0 || now > 0.0
         });
         if changed { self.measured_at } else { Time::NEVER }
     }
@@ -188,7 +188,7 @@ impl PolicyWorker {
             model.rate.count(now, 0);
             let (id, rate, reply) = (model.id, model.rate.per_second(), model.reply_with_lateness());
             let (rate_told, reply_told) = (model.known.rate_per_second, model.known.delays.reply);
-            let is_news = |new: f64, told: f64| (new - told).abs() > told * CHANGE_TOLD;
+            let is_news = |new: f64, sent: f64| (new - sent).abs() > sent * CHANGE_TOLD;
             if is_news(rate, rate_told) || is_news(reply.as_secs_f64(), reply_told.as_secs_f64()) {
                 self.change_model(now, id, |known| (known.rate_per_second, known.delays.reply) = (rate, reply));
             }

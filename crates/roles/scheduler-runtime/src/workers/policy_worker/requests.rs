@@ -1,4 +1,4 @@
-//! The requests as the policy is told of them.
+//! The requests as the policy knows them.
 
 use symphony_scheduler::{ClusterInput, Request};
 use symphony_types::{BootId, DropReason, FailReason, FrontendId, GpuId, ModelId, Nanos, RequestId, Time};

@@ -33,7 +33,7 @@ struct Plain {
     too_early: Nanos,
     /// Drops all that waits when one is cancelled.
     drops_at_cancel: bool,
-    /// What it was told of rates.
+    /// The rates that it got.
     rates: Arc<std::sync::Mutex<Vec<f64>>>,
 }
 
@@ -211,9 +211,9 @@ impl Scene {
     }
 
     fn ended(&mut self) -> Vec<(u64, EndReason)> {
-        let told = std::iter::from_fn(|| self.frontend.try_receive());
-        let ended =
-            told.filter_map(|told| if let ToFrontend::Ended { requests } = told { Some(requests) } else { None });
+        let messages = std::iter::from_fn(|| self.frontend.try_receive());
+        let ended = messages
+            .filter_map(|message| if let ToFrontend::Ended { requests } = message { Some(requests) } else { None });
         ended.flatten().collect()
     }
 
@@ -406,9 +406,9 @@ fn measured_rates_are_told_as_they_change() {
         scene.pass(10);
         scene.turn();
     }
-    let told = rates.lock().unwrap().clone();
-    assert!((told.last().unwrap() - 100.0).abs() < 10.0, "{told:?}");
-    assert!(told.len() < 6, "a rate that stays is not told again: {told:?}");
+    let reported = rates.lock().unwrap().clone();
+    assert!((reported.last().unwrap() - 100.0).abs() < 10.0, "{reported:?}");
+    assert!(reported.len() < 6, "a rate that stays is not told again: {reported:?}");
     let due = scene.turn().wake_at;
     assert!(due <= scene.now + MEASURED_EVERY, "{due}");
 }

@@ -65,7 +65,7 @@ impl Spelling {
 
 /// A model that is not of a repository.
 #[derive(Debug)]
-pub(super) struct Asked<'a> {
+pub(super) struct RequestedModel<'a> {
     pub(super) spelling: Spelling,
     pub(super) name: &'a str,
     pub(super) onnx: Option<&'a Path>,
@@ -86,7 +86,7 @@ pub(super) struct Asked<'a> {
     pub(super) values_count_anyway: bool,
 }
 
-impl Asked<'_> {
+impl RequestedModel<'_> {
     /// What the cluster is asked for.
     ///
     /// # Errors
