@@ -21,6 +21,11 @@ fn a_generated_model_is_the_same_every_time_and_can_be_profiled() {
     let cuts = |name| FamilyFile::read(&workspace.file(name)).unwrap().cuts().unwrap();
     assert!(cuts("head.onnx").iter().any(|cut| cuts("mlp.onnx").contains(cut)), "they share what comes before");
     let _ = symphony(&["model", "generate", "bert", "no.onnx", "--head", "7"]).ended_with(2).complains(&["mlp only"]);
+    let _ = symphony(&["model", "generate", "mlp", "flat.onnx", "--hidden", "1"]).ended_with(0);
+    assert!(bytes("flat.onnx").len() < bytes("mlp.onnx").len() / 2, "the second layer is the largest");
+    let _ = symphony(&["model", "generate", "bert", "no.onnx", "--hidden", "1"]).ended_with(2).complains(&["mlp only"]);
+    let _ =
+        symphony(&["model", "generate", "mlp", "no.onnx", "--hidden", "0"]).ended_with(2).complains(&["hidden is 0"]);
     if !onnxruntime_is_here() {
         return;
     }

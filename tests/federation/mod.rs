@@ -5,5 +5,6 @@ mod canary;
 mod loss;
 mod moves;
 mod operator_messages;
+mod pipeline_across;
 mod top_level;
 mod wiped;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use symphony_testkit::{ChildSpec, Workspace};
-use symphony_tests::{alone, phase, symphony};
+use symphony_tests::{LoadReport, alone, phase, symphony};
 
 /// A few seconds of load for each rate; searches in virtual time, start and end come on top.
 const ENDS_WITHIN: Duration = Duration::from_secs(240);
@@ -52,14 +52,28 @@ fn check_agreement(result: &Value) {
     assert!(in_time("simulated") > 0.99 && in_time("live") > IN_TIME_MIN, "{result}");
 }
 
+/// As many are in time near the goodput, too, unless the machine held the load generator up, and so the cluster.
+#[track_caller]
+fn check_near_the_goodput(result: &Value) {
+    check_books(&result["live"]);
+    let lag_ms = result["live"]["client_lag_p99_ms"].as_f64().unwrap();
+    if lag_ms > LoadReport::LAG_JUDGED_MS {
+        eprintln!("the generator lagged by {lag_ms} ms, which says nothing about the cluster: {result}");
+        return;
+    }
+    let in_time = |of: &str| result[of]["in_time"].as_f64().unwrap();
+    assert!(in_time("live") > in_time("simulated") - (1.0 - IN_TIME_MIN), "{result}");
+}
+
 #[test]
 fn what_the_simulator_serves_is_served_live_and_nothing_is_lost_above_its_goodput() {
     let _alone = alone();
     let workspace = Workspace::new("live-and-simulated").unwrap();
-    phase("ResNet-50 on 8 GPUs, at half of the simulated goodput and above it");
-    let results = compared(&workspace, ("table4", "auto"), "50", &["0.5", "1.05"]);
+    phase("ResNet-50 on 8 GPUs, at half of the simulated goodput, near it and above it");
+    let results = compared(&workspace, ("table4", "auto"), "50", &["0.5", "0.9", "1.05"]);
     check_agreement(&results[0]);
-    check_books(&results[1]["live"]);
+    check_near_the_goodput(&results[1]);
+    check_books(&results[2]["live"]);
     phase("35 models on 64 GPUs, at a rate that two cores carry");
     let results = compared(&workspace, ("zoo", "auto"), "13", &["0.1"]);
     check_agreement(&results[0]);

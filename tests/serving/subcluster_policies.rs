@@ -22,6 +22,16 @@ fn shown(cluster: &TestCluster) -> (serde_json::Value, serde_json::Value) {
     (shown[0]["policy"].clone(), shown[0]["policy_failed"].clone())
 }
 
+/// How often a policy failed, as all replicas counted.
+fn policy_faults(cluster: &TestCluster) -> f64 {
+    let counted = |name: &str| {
+        let page = cluster.metrics_of(name).unwrap();
+        let line = page.lines().find(|line| line.starts_with("symphony_dispatch_policy_faults_total "));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
+    };
+    ["scheduler-1", "scheduler-2", "scheduler-3"].into_iter().map(counted).sum()
+}
+
 fn serving(cluster: &mut TestCluster) {
     for model in ["m", "n"] {
         let _ = cluster.cli(&emulated_model(model, "default")).ended_with(0);
@@ -56,12 +66,13 @@ fn policies_of_a_sub_cluster_serve_are_changed_under_load_and_led_on_after_a_dea
 
         phase("each policy takes over from the one before, under load");
         under_load(cluster, "changes", |cluster| {
-            for policy in ["nexus", "clockwork", "shepherd", "auto", "nexus"] {
+            for policy in ["nexus", "clockwork", "shepherd", "kairos", "auto", "nexus"] {
                 set(cluster, policy);
                 cluster.one_good_request("m").unwrap();
             }
         });
         assert_eq!(shown(cluster).0, "nexus");
+        assert_eq!(policy_faults(cluster), 0.0, "none of them failed");
         let output = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
         assert!(output.contains("POLICY") && output.contains("nexus"), "{output}");
         let explained = cluster.cli(&["explain", "--batch", "m"]).ended_with(0).out;
@@ -132,12 +143,7 @@ fn a_users_own_policy_serves_and_one_that_fails_ends_its_lead_in_words_and_loses
         let replayed = &report["tapes"][0];
         assert!(replayed["same"] == true && replayed["batches"].as_u64().unwrap() > 20, "{report}");
 
-        let counted = |name: &str| {
-            let page = cluster.metrics_of(name).unwrap();
-            let line = page.lines().find(|line| line.starts_with("symphony_dispatch_policy_faults_total "));
-            line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default()
-        };
-        let faults: f64 = ["scheduler-1", "scheduler-2", "scheduler-3"].into_iter().map(counted).sum();
+        let faults = policy_faults(cluster);
         assert!(faults >= 3.0, "{faults}");
     });
 }

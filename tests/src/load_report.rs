@@ -3,8 +3,6 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// A machine on which 1 % of the requests leave later than this is not judged by times: a tenth of most tests' SLOs.
-const LAG_JUDGED_MS: f64 = 50.0;
 /// The least share of good answers of a cluster that serves, on however busy a machine: less is an outage.
 const SERVES_LEAST: f64 = 0.5;
 
@@ -18,6 +16,9 @@ pub struct LoadReport {
 }
 
 impl LoadReport {
+    /// A machine on which 1 % of requests leave later than this is not judged by times: a tenth of most tests' SLOs.
+    pub const LAG_JUDGED_MS: f64 = 50.0;
+
     /// Seconds of a load that goes on until it is ended: longer than any test may take.
     pub const UNTIL_ENDED_S: &'static str = "900";
 
@@ -96,7 +97,7 @@ impl LoadReport {
     /// If the report does not say.
     pub fn machine_was_busy(&self) -> Result<bool> {
         let lag_p99_ms = self.json["lag"]["p99_ms"].as_f64().context("the report says how the generator lagged")?;
-        Ok(lag_p99_ms > LAG_JUDGED_MS)
+        Ok(lag_p99_ms > Self::LAG_JUDGED_MS)
     }
 
     /// At most this share of a model's requests was not answered in time. On a machine that was too busy to send them

@@ -184,4 +184,7 @@ pub(crate) struct ModelGenerateArgs {
     /// Seed of the last layer of an mlp: models of the same --seed that differ in it share all other layers.
     #[arg(long, value_name = "SEED")]
     pub(crate) head: Option<u64>,
+    /// Hidden layers of an mlp, 2 if not given: each takes as much time and memory as the second one.
+    #[arg(long, value_name = "LAYERS")]
+    pub(crate) hidden: Option<u32>,
 }

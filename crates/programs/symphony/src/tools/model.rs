@@ -9,7 +9,7 @@ use symphony_protocol::view::{ModelSpec, NoGpu, Readiness, Shadow, Traffic};
 use symphony_repository::{ApplyError, Canary, Next, Repository, Rollout, apply, change_model, set_traffic, versions};
 use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError};
 use symphony_types::{Nanos, OperationId, RequestValue, VersionedName};
-use symphony_zoo::Architecture;
+use symphony_zoo::{Architecture, Mlp};
 
 use super::operation::{not_done, query_error};
 use super::requested_model::{RequestedModel, Spelling};
@@ -303,6 +303,13 @@ fn generate(args: &ModelGenerateArgs) -> anyhow::Result<()> {
         let known: Vec<_> = Architecture::all().iter().map(|a| a.name()).collect();
         bad_input(format!("unknown architecture `{}`; expected one of {}", args.architecture, known.join(", ")))
     })?;
+    let architecture = match (args.hidden, architecture) {
+        (None, architecture) => architecture,
+        (Some(hidden), Architecture::Mlp(shape)) => Architecture::Mlp(Mlp { hidden, ..shape }),
+        (Some(_), other) => {
+            return Err(bad_input(format!("--hidden with {}; expected it with mlp only", other.name())));
+        }
+    };
     let model = match (args.head, architecture) {
         (None, architecture) => architecture.build(args.seed),
         (Some(head), Architecture::Mlp(shape)) => Architecture::mlp_head(shape, args.seed, head),
