@@ -103,12 +103,22 @@ fn folder(args: &DemoArgs) -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Free ports on loopback, so that the demo does not conflict with other programs.
+/// Free ports on loopback, so that the demo does not conflict with other programs: below those that Linux gives to
+/// clients, any of which could take one before its process has started.
 fn free_addresses(count: usize) -> anyhow::Result<Vec<Address>> {
-    let listeners: Vec<_> = (0..count)
-        .map(|_| std::net::TcpListener::bind("127.0.0.1:0"))
-        .collect::<Result<_, _>>()
-        .context("no free port")?;
+    const FIRST: u32 = 10_000;
+    const PORTS: u32 = 22_000;
+    // Demos at the same time begin elsewhere.
+    let start = std::process::id() % PORTS * 64;
+    let mut listeners = Vec::new();
+    for nth in 0..PORTS {
+        if listeners.len() == count {
+            break;
+        }
+        let port = u16::try_from(FIRST + (start + nth) % PORTS)?;
+        listeners.extend(std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port)));
+    }
+    anyhow::ensure!(listeners.len() == count, "got {} free ports on 127.0.0.1; expected {count}", listeners.len());
     listeners.iter().map(|l| Ok(Address::loopback(l.local_addr()?.port()))).collect()
 }
 

@@ -4,7 +4,7 @@
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::execute::{Execute, FromBackend, HostedModel, Refusal};
 use symphony_protocol::view::{BackendView, GpuView, TrunkView, View};
-use symphony_types::{BackendId, CutDigest, FailReason, GpuId, ModelId, Token};
+use symphony_types::{BackendId, CutDigest, FailReason, GpuId, LatencyProfile, ModelId, Token};
 use tokio::net::TcpListener;
 
 use super::backend::{Backend, sequences};
@@ -99,7 +99,15 @@ async fn rows_of_both_are_planned_together_and_run_again_after_a_refusal_and_a_l
 
 #[tokio::test]
 async fn one_that_is_unloaded_takes_its_own_requests_along_and_no_others() {
-    let scene = Scene::with(on_one_trunk).await;
+    // Half a second: the GPU is given the second plan before it is overdue with the first, however late this machine is.
+    let slow = |view: &mut View| {
+        on_one_trunk(view);
+        for shown in view.models.values_mut() {
+            let profile = shown.spec.profiles.get_mut("kind").unwrap();
+            profile.latency = LatencyProfile::from_line(100.0, 400.0, 8).unwrap();
+        }
+    };
+    let scene = Scene::with(slow).await;
     let mut backend = scene.sealed().await;
     backend.sender.send(hosts(&[ONE, TWO])).unwrap();
     scene.served(1).await;
