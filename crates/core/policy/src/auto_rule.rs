@@ -14,6 +14,6 @@ pub enum AutoRule {
     Spacing,
     /// Plans leave a margin for executions that take longer than predicted.
     Overrun,
-    /// Batches are planned for the budgets that arriving requests have; without this rule, for the SLO.
-    Aim,
+    /// Batches are planned for the budget that all arriving requests have; without this rule, for the SLO.
+    Budget,
 }

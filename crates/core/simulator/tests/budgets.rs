@@ -1,5 +1,5 @@
-//! Queues aim by the budgets of arriving requests. The leader of a cluster knows the SLO of a stage's model only; what
-//! the pipeline leaves to the stage is in the deadlines of its requests, as here.
+//! Queues plan for the budget that all arriving requests have. The leader of a cluster knows the SLO of a stage's model
+//! only; what the pipeline leaves to the stage is in the deadlines of its requests, as here.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use symphony_simulator::{RunResult, simulate};
 use symphony_workload::Scenario;
 
 /// The rule that makes the difference, left out.
-const BY_THE_SLO: &str = "without=['aim']";
+const BY_THE_SLO: &str = "without=['budget']";
 
 fn run(text: &str, overrides: &[&str]) -> RunResult {
     let overrides: Vec<String> = overrides.iter().map(|&o| o.to_owned()).collect();
@@ -28,16 +28,16 @@ fn a_stage_whose_requests_have_more_than_its_slo_serves_half_as_many_again_under
         model = [{ name = 'stage', alpha_ms = 1, beta_ms = 20, slo_ms = 50, deadline = [{ share = 1, slo_ms = 200 }] }]
         workload = { rate_rps = 4000, arrival = 'poisson' }";
     let good_rps = |overrides: &[&str]| run(text, overrides).good_rps;
-    let (aims, by_the_slo) = (good_rps(&[]), good_rps(&[BY_THE_SLO]));
-    assert!(aims > 1.4 * by_the_slo, "{aims} good answers per second, {by_the_slo} by the SLO");
+    let (planned, by_the_slo) = (good_rps(&[]), good_rps(&[BY_THE_SLO]));
+    assert!(planned > 1.4 * by_the_slo, "{planned} good answers per second, {by_the_slo} by the SLO");
     let told = good_rps(&["model.0.slo_ms=200"]);
-    assert!(aims > 0.98 * told, "{aims} good answers per second, {told} where it is the SLO");
+    assert!(planned > 0.98 * told, "{planned} good answers per second, {told} where it is the SLO");
 }
 
 /// Good answers per second where the model's SLO is 200 ms, and its requests have 50.
 #[test]
 fn a_stage_whose_requests_have_less_than_its_slo_is_served_where_one_batch_in_ten_takes_ten_times_as_long() {
-    // Plans leave room for that, up to a quarter of what they aim by; a quarter of the SLO is all that requests have.
+    // Plans leave room for that, up to a quarter of what is planned for; a quarter of the SLO is all that requests have.
     let text = "
         name = 'less'
         duration_s = 4
@@ -48,11 +48,11 @@ fn a_stage_whose_requests_have_less_than_its_slo_is_served_where_one_batch_in_te
         workload = { rate_rps = 400, arrival = 'poisson' }";
     for policy in ["policy=symphony", "policy=auto"] {
         let good_rps = |overrides: &[&str]| run(text, &[&[policy], overrides].concat()).good_rps;
-        let (aims, by_the_slo) = (good_rps(&[]), good_rps(&[BY_THE_SLO]));
-        assert!(aims > 300.0, "{policy}: {aims} good answers per second of 400");
+        let (planned, by_the_slo) = (good_rps(&[]), good_rps(&[BY_THE_SLO]));
+        assert!(planned > 300.0, "{policy}: {planned} good answers per second of 400");
         assert!(
             by_the_slo < 100.0,
-            "{policy}: {by_the_slo} good answers per second by the SLO, {aims} by what is left"
+            "{policy}: {by_the_slo} good answers per second by the SLO, {planned} by what is left"
         );
     }
 }

@@ -78,9 +78,9 @@ pub(crate) fn verify() -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-/// Tests at a time: twice as many as processors, since every other one is a story that mostly waits.
+/// Tests at a time: two stories, which mostly wait (.config/nextest.toml), and one for each processor.
 fn test_threads() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, usize::from)
+    2 + std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The environment variable with the comma-separated names of what must not be missing (`symphony_testkit::needed`).

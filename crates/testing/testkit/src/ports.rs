@@ -13,13 +13,14 @@ pub const PORTS_MAX: usize = 256;
 const FIRST: u32 = 10_000;
 /// Ports of each test that runs at the same time.
 const OF_A_TEST: u32 = 2_000;
-/// So many tests at the same time have ports of their own.
+/// This many tests at the same time have ports of their own.
 const TESTS: u32 = 11;
 
 /// `n` different TCP ports on loopback that were free a moment ago.
 ///
-/// Tests that nextest runs at the same time get different ones, and so do calls of one process until all have been
-/// given. Another process may still take one before the test does; a process that fails to bind says so by name.
+/// Up to eleven tests that nextest runs at the same time get different ones, and so do calls of one process until all
+/// have been given. Another process may still take one before the test does; a process that fails to bind says so by
+/// name.
 ///
 /// # Errors
 /// If `n` is more than [`PORTS_MAX`] or no such port is left.
@@ -28,14 +29,13 @@ pub fn free_ports(n: usize) -> Result<Vec<u16>> {
     ensure!(n <= PORTS_MAX, "{n} ports asked for; at most {PORTS_MAX} are given at once");
     let slot = std::env::var("NEXTEST_TEST_GLOBAL_SLOT").ok().and_then(|slot| slot.parse().ok()).unwrap_or(0_u32);
     let first = FIRST + slot % TESTS * OF_A_TEST;
-    let mut held = Vec::new();
-    for _ in 0..OF_A_TEST {
-        if held.len() == n {
-            break;
-        }
-        let port = u16::try_from(first + GIVEN.fetch_add(1, Ordering::Relaxed) % OF_A_TEST)?;
-        held.extend(TcpListener::bind((Ipv4Addr::LOCALHOST, port)));
-    }
+    // Another run of tests at the same time begins elsewhere.
+    let start = std::process::id() % OF_A_TEST * PORTS_MAX as u32;
+    let free = (0..OF_A_TEST).filter_map(|_| {
+        let port = first + (start + GIVEN.fetch_add(1, Ordering::Relaxed)) % OF_A_TEST;
+        TcpListener::bind((Ipv4Addr::LOCALHOST, u16::try_from(port).ok()?)).ok()
+    });
+    let held: Vec<_> = free.take(n).collect();
     ensure!(held.len() == n, "got {} free ports of {OF_A_TEST} from {first} on; expected {n}", held.len());
     held.iter().map(|listener| Ok(listener.local_addr()?.port())).collect()
 }

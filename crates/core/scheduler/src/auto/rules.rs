@@ -9,11 +9,11 @@ pub(crate) struct Rules {
     pub(crate) gaps: bool,
     pub(crate) spacing: bool,
     pub(crate) overrun: bool,
-    pub(crate) aim: bool,
+    pub(crate) budget: bool,
 }
 
 impl Rules {
-    pub(crate) const ALL: Self = Self { load: true, gaps: true, spacing: true, overrun: true, aim: true };
+    pub(crate) const ALL: Self = Self { load: true, gaps: true, spacing: true, overrun: true, budget: true };
 
     pub(crate) fn without(rules: &[AutoRule]) -> Self {
         let holds = |rule| !rules.contains(&rule);
@@ -22,7 +22,7 @@ impl Rules {
             gaps: holds(AutoRule::Gaps),
             spacing: holds(AutoRule::Spacing),
             overrun: holds(AutoRule::Overrun),
-            aim: holds(AutoRule::Aim),
+            budget: holds(AutoRule::Budget),
         }
     }
 }

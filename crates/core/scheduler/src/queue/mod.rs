@@ -1,6 +1,5 @@
 //! One model: its queue from the viewpoint of each GPU class, and the batch that it would run now.
 
-pub(crate) mod aim;
 pub(crate) mod aimd;
 pub(crate) mod class_profiles;
 pub(crate) mod class_window;
@@ -8,6 +7,7 @@ pub(crate) mod class_windows;
 pub(crate) mod families;
 pub(crate) mod longest_budget;
 pub(crate) mod model_queue;
+pub(crate) mod planned_budget;
 pub(crate) mod queued;
 pub(crate) mod request_items;
 pub(crate) mod target_batch;

@@ -21,11 +21,11 @@ use crate::meters::lateness_meter::{LatenessMeter, Overrun};
 use crate::meters::rate_meter::RateMeter;
 use crate::pool::account::Account;
 use crate::pool::shedding::Shedding;
-use crate::queue::aim::Aim;
 use crate::queue::class_profiles::ClassProfiles;
 use crate::queue::class_windows::ClassWindows;
 use crate::queue::families::Families;
 use crate::queue::longest_budget::LongestBudget;
+use crate::queue::planned_budget::PlannedBudget;
 use crate::queue::queued::Queued;
 use crate::queue::request_items::RequestItems;
 use crate::ranker::gpu_counts::GpuCounts;
@@ -74,7 +74,7 @@ pub struct ModelQueue {
     /// Queued requests with more than one item; while zero, items are counted by index.
     multi_item: usize,
     rate: RateMeter,
-    aim: Aim,
+    planned: PlannedBudget,
     longest_budget: LongestBudget,
     request_items: RequestItems,
     lateness: LatenessMeter,
@@ -125,7 +125,7 @@ impl ModelQueue {
             items_arrived: 0,
             shedding,
             given_data_delay: config.delays.data,
-            aim: Aim::at(config.slo),
+            planned: PlannedBudget::of(config.slo),
             config,
             queue: VecDeque::with_capacity(ROOM),
             batch_max: windows.batch_max(),
@@ -213,7 +213,7 @@ impl ModelQueue {
         let items = std::mem::take(&mut self.items_arrived);
         if items > 0 {
             let delays = &self.config.delays;
-            let budget = self.aim.budget() - delays.reply - delays.control;
+            let budget = self.planned.get() - delays.reply - delays.control;
             let rate = self.rate.per_second();
             for window in self.windows.iter() {
                 let times = item_times(window, rate, budget, delays.data);
@@ -241,6 +241,7 @@ impl ModelQueue {
             ModelInput::Arrive(request) => {
                 let budget = request.deadline.since(now);
                 self.longest_budget.record(budget);
+                self.planned.record(budget);
                 // A request larger than any batch says nothing about future batches.
                 let counted = request.items.min(self.batch_max);
                 self.request_items.record(counted);
@@ -254,10 +255,6 @@ impl ModelQueue {
                 }
                 if self.rate.count(now, counted) {
                     self.update_targets();
-                }
-                // A request that no GPU could meet says nothing about those that batches are formed of.
-                if budget >= self.least() {
-                    self.aim.record(budget);
                 }
                 if let Some(gaps) = &mut self.gaps {
                     gaps.count(now);

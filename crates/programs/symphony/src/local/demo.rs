@@ -110,14 +110,11 @@ fn free_addresses(count: usize) -> anyhow::Result<Vec<Address>> {
     const PORTS: u32 = 22_000;
     // Demos at the same time begin elsewhere.
     let start = std::process::id() % PORTS * 64;
-    let mut listeners = Vec::new();
-    for nth in 0..PORTS {
-        if listeners.len() == count {
-            break;
-        }
-        let port = u16::try_from(FIRST + (start + nth) % PORTS)?;
-        listeners.extend(std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port)));
-    }
+    let free = (0..PORTS).filter_map(|nth| {
+        let port = u16::try_from(FIRST + (start + nth) % PORTS).ok()?;
+        std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, port)).ok()
+    });
+    let listeners: Vec<_> = free.take(count).collect();
     anyhow::ensure!(listeners.len() == count, "got {} free ports on 127.0.0.1; expected {count}", listeners.len());
     listeners.iter().map(|l| Ok(Address::loopback(l.local_addr()?.port()))).collect()
 }

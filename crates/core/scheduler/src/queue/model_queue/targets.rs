@@ -6,17 +6,17 @@ use super::ModelQueue;
 use crate::actions::{ModelAction, ModelActions};
 use crate::meters::lateness_meter::Overrun;
 use crate::pool::shedding::Shedding;
-use crate::queue::aim::Aim;
 use crate::queue::class_windows::ClassWindows;
+use crate::queue::planned_budget::PlannedBudget;
 use crate::queue::target_batch::target_batch_of;
 use crate::{DataDelay, DelaySource, DropRule};
 
-/// Start lateness and overrun together take at most this share of the aim: one in four. However bad the machine is,
-/// most of what requests have remains for batching.
+/// Start lateness and overrun together take at most this share of the planned budget: one in four. However bad the
+/// machine is, most of what requests have remains for batching.
 const LATENESS_SHARE_MAX: u64 = 4;
 
-/// Measured lateness and measured input delay each take at most this share of the aim less ℓ(1) on the fastest class:
-/// one in two.
+/// Measured lateness and measured input delay each take at most this share of the planned budget less ℓ(1) on the
+/// fastest class: one in two.
 const SPARE_SHARE: u64 = 2;
 
 impl ModelQueue {
@@ -42,7 +42,7 @@ impl ModelQueue {
             return false;
         }
         self.config.slo = slo;
-        self.aim = Aim::at(slo);
+        self.planned = PlannedBudget::of(slo);
         self.expect_lateness();
         self.update_targets();
         true
@@ -64,7 +64,7 @@ impl ModelQueue {
     /// Plans for the recent quantiles of start lateness and overrun (docs/adr/0007-measured-lateness.md); the overrun
     /// is that of all models while this one has few plans. Returns whether the planned lateness has changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
-        let budget = self.aim.budget();
+        let budget = self.planned.get();
         let spare = budget - self.least();
         // Measurements must not make every request unreachable: then no plan would run, and nothing could correct them.
         let most = Nanos::new((budget.get() / LATENESS_SHARE_MAX).min(spare.get() / SPARE_SHARE));
@@ -117,7 +117,7 @@ impl ModelQueue {
     /// correct them.
     pub(super) fn bound_inputs(&mut self) {
         let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
-        let spare = self.aim.budget() - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
+        let spare = self.planned.get() - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
         let max = match self.given_data_delay.source {
             DelaySource::Configured => self.given_data_delay.max,
             DelaySource::Assumed | DelaySource::Measured => {
@@ -129,13 +129,13 @@ impl ModelQueue {
 
     /// Computes the target batches from the newest rate and the budgets that requests have.
     pub(super) fn update_targets(&mut self) {
-        if self.rules.aim && self.aim.update() {
+        if self.rules.budget && self.planned.update() {
             self.expect_lateness();
         }
         self.bound_inputs();
-        let (delays, aim) = (&self.config.delays, self.aim.budget());
+        let (delays, planned) = (&self.config.delays, self.planned.get());
         let budget = |within: Nanos| within - delays.reply - delays.control;
-        let longest = self.longest_budget.recent_max().max(aim);
+        let longest = self.longest_budget.recent_max().max(planned);
         let joining = self.request_items.recent_mean();
         // The requests given up for a larger batch would be given up a moment later otherwise: smaller batches save
         // none.
@@ -145,8 +145,8 @@ impl ModelQueue {
             gaps.update();
         }
         for window in self.windows.iter_mut() {
-            // GPUs that are too slow for the aim serve requests with later deadlines, if any.
-            let within = if window.takes(1) <= budget(aim) { aim } else { longest };
+            // GPUs that are too slow for the planned budget serve requests with later deadlines, if any.
+            let within = if window.takes(1) <= budget(planned) { planned } else { longest };
             let rate = self.rate.per_second();
             let batch_max = window.profile.batch_max();
             window.target = target_batch_of(batch_max, |batch| window.takes(batch), rate, budget(within), delays.data);
@@ -159,7 +159,7 @@ impl ModelQueue {
             {
                 window.target = share.of(window.target);
             }
-            window.backlog = if longest > aim { (rate * aim.as_secs_f64()) as u64 } else { u64::MAX };
+            window.backlog = if longest > planned { (rate * planned.as_secs_f64()) as u64 } else { u64::MAX };
         }
         if let Some(shedding) = &mut self.shedding {
             shedding.set_item_time(item_time(&self.windows));
