@@ -22,6 +22,9 @@ pub(crate) struct Evidence<'a> {
     pub(crate) failed_for: BTreeMap<&'static str, u64>,
     /// Requests of whose end the client never heard, each in words.
     pub(crate) unanswered: Vec<String>,
+    /// Requests that went to a second frontend, as the first was gone or drained, though no fault had struck one since
+    /// the round began; each in words.
+    pub(crate) asked_again_unstruck: Vec<String>,
     /// Models whose requests ended twice, by the client's word, and how many.
     pub(crate) answered_twice_of: Vec<String>,
     /// Answers that belonged to another request.
@@ -87,6 +90,14 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
             "I3: {} requests ended twice{}",
             answered_twice.max(ended.saturating_sub(accepted)),
             named(&evidence.answered_twice_of)
+        ));
+    }
+    let unstruck = &evidence.asked_again_unstruck;
+    if !unstruck.is_empty() {
+        broken.push(format!(
+            "I3: {} requests went to a second frontend, since the first was gone or drained, and no fault had struck one{}",
+            unstruck.len(),
+            named(unstruck)
         ));
     }
     let failed_since: u64 = evidence.failed_for.values().sum();
@@ -250,6 +261,7 @@ mod tests {
         ledger: Ledger,
         failed_for: BTreeMap<&'static str, u64>,
         unanswered: Vec<String>,
+        asked_again_unstruck: Vec<String>,
         foreign: u64,
         invariant_violations: Vec<(String, u64)>,
         executions: Executions,
@@ -295,6 +307,7 @@ mod tests {
             ledger: Ledger { accepted: 10, in_time: 7, late: 1, dropped: 1, failed: 1, ..Ledger::default() },
             failed_for: BTreeMap::from([("no_answer", 1)]),
             unanswered: vec![],
+            asked_again_unstruck: vec![],
             foreign: 0,
             invariant_violations: vec![],
             executions: Executions { ran: 5, accepted: 5, ..Executions::default() },
@@ -317,6 +330,7 @@ mod tests {
             ledger: scene.ledger,
             failed_for: scene.failed_for,
             unanswered: scene.unanswered,
+            asked_again_unstruck: scene.asked_again_unstruck,
             answered_twice_of: vec!["second 3".into()],
             foreign: scene.foreign,
             foreign_of: vec!["first 4".into()],
@@ -344,7 +358,7 @@ mod tests {
     #[test]
     fn each_planted_violation_is_found() {
         type Plant = fn(&mut Scene);
-        let plants: [(&str, Plant); 30] = [
+        let plants: [(&str, Plant); 32] = [
             ("I4: no place is left", |s| s.story.contradiction = Some("no place is left".into())),
             ("I3: 2 requests have no outcome", |s| s.ledger.lost = 2),
             ("I3: 4 requests have no outcome (a; b; c; and others)", |s| {
@@ -354,6 +368,10 @@ mod tests {
             ("I3: 1 requests have no outcome", |s| s.ledger.in_time -= 1),
             ("I3: 3 requests ended twice (second 3)", |s| s.ledger.answered_twice = 3),
             ("I3: 1 requests ended twice", |s| s.ledger.late += 1),
+            ("I3: 1 requests went to a second frontend, since the first was gone or drained, and no", |s| {
+                s.asked_again_unstruck = vec!["a".into()];
+            }),
+            ("fault had struck one (a; b)", |s| s.asked_again_unstruck = vec!["a".into(), "b".into()]),
             ("I3: 4 answers belonged to other requests (first 4)", |s| s.foreign = 4),
             ("counted 5 violations of invariants (frontend f1 2; scheduler n2 3)", |s| {
                 s.invariant_violations = vec![("frontend f1".into(), 2), ("scheduler n2".into(), 3)];

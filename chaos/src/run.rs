@@ -155,7 +155,16 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let injector = Injector::new(Xoshiro256PlusPlus::seed_from_u64(random.random()), dir.to_owned());
     let observations = load.observations.clone();
     let followed = cluster.processes.replicas().collect();
-    let mut scene = Scene { cluster, injector, random, views: &views, observations, models: loaded, followed };
+    let mut scene = Scene {
+        cluster,
+        injector,
+        random,
+        views: &views,
+        observations,
+        models: loaded,
+        followed,
+        frontends_struck: Vec::new(),
+    };
     let rounds = plan.repeat.unwrap_or(scenario.repeat);
     let (mut ran, mut broke_down) = (Vec::new(), None);
     for number in 1..=rounds {
@@ -182,7 +191,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     }
     tokio::time::sleep(CALM).await;
 
-    let mut cluster = scene.cluster;
+    let Scene { mut cluster, frontends_struck, .. } = scene;
     let written = commits.finish().await;
     admin.finish().await;
     let observations = load.observations.clone();
@@ -220,6 +229,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         times: plan.times,
         network,
         rounds: &ran,
+        frontends_struck: &frontends_struck,
         load: &load,
         observations: &observations,
         models: loaded,

@@ -454,6 +454,11 @@ impl TestFederation {
     /// # Panics
     /// If that does not come true.
     pub fn wait_for_a_balanced_ledger(&self) {
+        self.balanced_ledger();
+    }
+
+    /// Waits for it, and returns it.
+    fn balanced_ledger(&self) -> serde_json::Value {
         wait_until("a balanced ledger", READY_WITHIN, || {
             let page = self.console()?;
             let ledger = &page["ledger"];
@@ -461,9 +466,9 @@ impl TestFederation {
             let ended = ["in_time", "late", "dropped", "failed", "cancelled"].map(count).iter().sum::<u64>();
             ensure!(ledger["in_flight"] == 0 && ended == count("accepted"), "{ledger}");
             ensure!(page["invariant_violations"] == 0, "{page}");
-            Ok(())
+            Ok(ledger.clone())
         })
-        .unwrap();
+        .unwrap()
     }
 
     /// The same, and nothing ran twice.
@@ -471,8 +476,7 @@ impl TestFederation {
     /// # Panics
     /// If that does not come true.
     pub fn check_the_ledger(&self) {
-        self.wait_for_a_balanced_ledger();
-        let ledger = &self.console().unwrap()["ledger"];
+        let ledger = self.balanced_ledger();
         assert_eq!(ledger["counts"]["discarded"], 0, "a request was executed twice: {ledger}");
     }
 }

@@ -22,8 +22,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use symphony_testkit::needed;
 
-/// Lets one test at a time use the machine: real clocks and a dozen processes do not share two cores with another
-/// dozen. The nextest profile says the same across processes.
+/// Lets one test of this process at a time use the machine: real clocks and a dozen processes do not share two cores
+/// with another dozen. Where each test is a process, the nextest profile runs two at a time, since they mostly wait.
 pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -420,12 +420,8 @@ impl Injector {
     /// Ends a fault.
     ///
     /// # Errors
-    /// If it cannot be taken back: that is chaos' own failure.
+    /// If chaos itself fails, which marks the error, or a victim has ended by itself.
     pub(crate) fn end(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
-        self.undo(strike, cluster).map_err(chaos_failed)
-    }
-
-    fn undo(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
         match std::mem::replace(&mut strike.end, End::Nothing) {
             End::Nothing => {}
             End::Start(processes) => {
@@ -449,9 +445,9 @@ impl Injector {
                 }
             }
             End::Mend { number, touched_before } => {
-                let touched = cluster.network.touched()?;
+                let touched = cluster.network.touched().map_err(chaos_failed)?;
                 self.links.remove(&number);
-                self.apply(cluster)?;
+                self.apply(cluster).map_err(chaos_failed)?;
                 if touched <= touched_before {
                     strike.unsure("nothing was sent over the links meanwhile");
                 }
@@ -459,9 +455,9 @@ impl Injector {
             End::Relieve(processes, slot) => {
                 let mut struck = 0;
                 for process in processes {
-                    let control = cluster.control_of(process)?;
-                    struck += control.struck(slot)?;
-                    control.lift(slot)?;
+                    let control = cluster.control_of(process).map_err(chaos_failed)?;
+                    struck += control.struck(slot).map_err(chaos_failed)?;
+                    control.lift(slot).map_err(chaos_failed)?;
                     // A replica that cannot trust its disk ends itself; its supervisor starts it again.
                     if cluster.has_ended(process)? {
                         strike
@@ -477,7 +473,7 @@ impl Injector {
             End::SetRight(processes, trouble) => {
                 let back = ClockTrouble { jump_s: -trouble.jump_s, rate_percent: 0, ..trouble };
                 for process in processes {
-                    bend(cluster, process, &back)?;
+                    bend(cluster, process, &back).map_err(chaos_failed)?;
                 }
             }
             End::SendHome(mover) => {
@@ -488,7 +484,7 @@ impl Injector {
                 }
             }
             End::Rest(mut burners) => {
-                if burners.turning()? == 0 {
+                if burners.turning().map_err(chaos_failed)? == 0 {
                     strike.unsure("the busy processes ended too soon");
                 }
             }

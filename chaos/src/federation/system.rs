@@ -229,7 +229,11 @@ impl Federation {
     /// Takes that back.
     pub(super) fn relieve(&mut self, own: FederationProcess, how: How) -> Result<()> {
         match how {
-            How::Pause => self.child(own)?.signal(Signal::SIGCONT).map_err(chaos_failed),
+            How::Pause => {
+                let child = self.child(own)?;
+                ensure!(child.ended()?.is_none(), "{own} had ended before it got SIGCONT");
+                child.signal(Signal::SIGCONT).map_err(chaos_failed)
+            }
             How::Kill => self.start_again(own),
         }
     }

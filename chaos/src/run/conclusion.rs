@@ -17,7 +17,7 @@ use crate::scenario::{Aim, Promise, Round};
 use super::Times;
 use super::figures::{self, Figures, attainment};
 use super::machine_clock::MachineClock;
-use super::round::RoundRun;
+use super::round::{FrontendStruck, RoundRun};
 
 /// A run that is over.
 pub(crate) struct Conclusion<'a> {
@@ -31,6 +31,8 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) times: Times,
     pub(crate) network: &'static str,
     pub(crate) rounds: &'a [RoundRun],
+    /// Faults that struck a frontend.
+    pub(crate) frontends_struck: &'a [FrontendStruck],
     pub(crate) load: &'a LoadReport,
     pub(crate) observations: &'a [Observation],
     /// Models with load.
@@ -79,7 +81,10 @@ impl Conclusion<'_> {
             rounds: &rounds,
             ledger,
             failed_for,
-            unanswered: unanswered(self.observations, self.load),
+            unanswered: in_words(self.observations, self.load, |one| one.fate == Fate::Open),
+            asked_again_unstruck: in_words(self.observations, self.load, |one| {
+                asked_again_unstruck(one, self.frontends_struck)
+            }),
             answered_twice_of: of_each(self.load, |model| model.answered_twice),
             foreign: self.load.total.foreign,
             foreign_of: of_each(self.load, |model| model.foreign),
@@ -161,16 +166,21 @@ fn failed_for(observations: &[Observation], first_fault: Option<Instant>, times:
     counts
 }
 
-/// The requests of whose end the client never heard.
-fn unanswered(observations: &[Observation], load: &LoadReport) -> Vec<String> {
+/// Whether a request went to a second frontend while no fault explains that the first was gone or drained.
+fn asked_again_unstruck(one: &Observation, frontends_struck: &[FrontendStruck]) -> bool {
+    one.asked_again && !frontends_struck.iter().any(|struck| struck.explains(one))
+}
+
+/// The requests of which something is true.
+fn in_words(observations: &[Observation], load: &LoadReport, is: impl Fn(&Observation) -> bool) -> Vec<String> {
     let Some(first) = observations.first() else { return Vec::new() };
-    let open = observations.iter().enumerate().filter(|(_, one)| one.fate == Fate::Open);
-    let in_words = |(number, one): (usize, &Observation)| {
+    let these = observations.iter().enumerate().filter(|(_, one)| is(one));
+    let words = |(number, one): (usize, &Observation)| {
         let model = load.models.get(one.model).map_or("?", |model| model.name.as_str());
         let at_s = one.sent.saturating_duration_since(first.sent).as_secs_f64();
         format!("request {number}, for {model}, sent {at_s:.3} s after the first")
     };
-    open.map(in_words).collect()
+    these.map(words).collect()
 }
 
 /// The models of which there are any, and how many.
@@ -210,5 +220,22 @@ mod tests {
         let reported = failed_for(&all, Some(struck), Times::Reported);
         assert_eq!(reported, [("by the client", 1), ("model_not_ready", 1)].into());
         assert_eq!(failed_for(&all, None, Times::Judged).values().sum::<u64>(), 4, "no fault was installed");
+    }
+
+    #[test]
+    fn a_request_goes_to_a_second_frontend_only_after_a_fault_struck_one_and_before_the_next_round() {
+        let zero = Instant::now();
+        let at = |ms| zero + Duration::from_millis(ms);
+        let struck =
+            [FrontendStruck { from: at(100), until: Some(at(200)) }, FrontendStruck { from: at(300), until: None }];
+        let found = |sent, ended, fate| {
+            let one = Observation { model: 0, sent: at(sent), ended: at(ended), asked_again: true, fate };
+            assert!(!asked_again_unstruck(&Observation { asked_again: false, ..one }, &[]), "it was not asked again");
+            asked_again_unstruck(&one, &struck)
+        };
+        assert!(found(80, 99, Fate::InTime) && found(200, 299, Fate::InTime), "no frontend had been struck");
+        assert!(!found(80, 100, Fate::InTime), "it was under way");
+        assert!(!found(80, 80, Fate::Open), "and may still be");
+        assert!(!found(199, 250, Fate::InTime) && !found(900, 950, Fate::Failed(None)));
     }
 }

@@ -15,7 +15,7 @@ use symphony_types::{NodeId, SubclusterId, Token};
 use crate::breakdown::Breakdown;
 use crate::cluster::{Cluster, Process, Processes, whole};
 use crate::fault::{Direction, FaultSpec, FaultTarget, InjectedFault, Injector, Peers, boot};
-use crate::load::Observations;
+use crate::load::{Fate, Observation, Observations};
 use crate::report::{Fault, FaultState};
 use crate::scenario::Scenario;
 use crate::views::Views;
@@ -36,6 +36,24 @@ pub(super) struct Scene<'a> {
     pub(super) models: usize,
     /// Replicas whose views are watched.
     pub(super) followed: BTreeSet<Process>,
+    /// One for each fault that struck a frontend, also of a round that broke down.
+    pub(super) frontends_struck: Vec<FrontendStruck>,
+}
+
+/// From a fault that strikes a frontend until the next round begins, if one does: so long clients may find the frontend
+/// gone or draining.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrontendStruck {
+    pub(crate) from: Instant,
+    pub(crate) until: Option<Instant>,
+}
+
+impl FrontendStruck {
+    /// Whether a request may have gone to a second frontend for it.
+    pub(crate) fn explains(&self, one: &Observation) -> bool {
+        let under_way = one.fate == Fate::Open || one.ended >= self.from;
+        under_way && self.until.is_none_or(|until| one.sent < until)
+    }
 }
 
 /// What happened in a round, and when.
@@ -223,12 +241,21 @@ impl Scene<'_> {
         let mut strikes: Vec<Option<InjectedFault>> = faults.iter().map(|_| None).collect();
 
         let (struck_at, mut relieved_at) = (Instant::now(), None);
+        for earlier in &mut self.frontends_struck {
+            earlier.until.get_or_insert(struck_at);
+        }
         for (at, step) in steps {
             tokio::time::sleep_until((struck_at + at).into()).await;
             match step {
                 Step::Begin(n) => {
                     let same = self.same_roles(&faults[n], &before, &victims[n]);
-                    let mut strike = self.injector.strike(&faults[n], &victims[n], &before, &mut self.cluster).await?;
+                    let from = Instant::now();
+                    let strike = self.injector.strike(&faults[n], &victims[n], &before, &mut self.cluster).await;
+                    let skipped = matches!(&strike, Ok(strike) if strike.state == FaultState::Skipped);
+                    if !skipped && victims[n].iter().any(|victim| matches!(victim, Process::Frontend(_))) {
+                        self.frontends_struck.push(FrontendStruck { from, until: None });
+                    }
+                    let mut strike = strike?;
                     if matches!(faults[n], FaultSpec::Members(_) | FaultSpec::RollBack(_) | FaultSpec::Wipe(_)) {
                         self.follow_new_replicas();
                     }

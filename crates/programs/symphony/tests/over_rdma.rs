@@ -13,7 +13,8 @@ use symphony_tests::{LoadReport, Shape, TestCluster, phase, tell};
 const LOAD: &str = "resnet=10";
 /// Seconds of load in which nothing else happens.
 const QUIET_LOAD_S: u32 = 8;
-/// The most repetitions, where inputs came late or the machine stood still.
+/// The most repetitions, where inputs came late or the machine stood still. One load has to be answered whole, unless
+/// the generator lagged in all of them.
 const QUIET_LOADS_MAX: u32 = 3;
 /// Share of a load's requests whose inputs may come too late.
 const LATE_MOST: f64 = 0.1;
@@ -118,17 +119,19 @@ fn a_cluster_answers_by_nothing_but_rdma_also_after_its_backend_and_its_frontend
 
         phase("every request of a load is answered, and inputs are READ");
         let ([before, _], _) = inputs(cluster).unwrap();
+        let mut lagged = 0;
         let answered = (0..QUIET_LOADS_MAX).any(|number| {
             let load = cluster.spawn_load(&format!("quiet-load-{number}"), &[LOAD], QUIET_LOAD_S).unwrap();
             let report = cluster.load_report(load, QUIET_LOAD_S).unwrap();
             check_safety(&report).unwrap();
+            lagged += u32::from(report.machine_was_busy().unwrap());
             all_answered(&report).unwrap()
         });
-        if !answered {
-            println!(
-                "the machine stood still in each of {QUIET_LOADS_MAX} loads, and some requests were not answered in time"
-            );
-        }
+        println!("a load was answered whole: {answered}; the generator lagged in {lagged}");
+        assert!(
+            answered || lagged == QUIET_LOADS_MAX,
+            "none of {QUIET_LOADS_MAX} loads was answered whole, and the generator lagged in {lagged} of them only"
+        );
         let ([read, sent], otherwise) = inputs(cluster).unwrap();
         println!("{} inputs were READ, {sent} came by SEND, {otherwise} otherwise", read - before);
         assert!(read > before && otherwise == 0);

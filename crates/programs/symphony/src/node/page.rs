@@ -90,7 +90,7 @@ pub(crate) fn payloads_json(readings: &Readings) -> Value {
     json!({ "reads": reads_json(&readings.reads), "damaged": readings.damaged, "delay": delay, "frontends": pairs })
 }
 
-/// Quantiles are upper bounds of the same buckets as in the metrics.
+/// Quantiles are upper bounds of the finer buckets behind the metrics.
 fn reads_json(reads: &[ReadCounts; ReadPath::COUNT]) -> Value {
     let one = |(way, counts): (ReadPath, &ReadCounts)| {
         let us = |quantile| counts.times.quantile(quantile).get() as f64 / 1e3;
