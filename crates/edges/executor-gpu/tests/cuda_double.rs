@@ -436,8 +436,8 @@ fn a_family_takes_the_memory_of_one_trunk() {
 }
 
 fn a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers(control: &Control) {
-    // The GPU's own lanes are made first, then those of the trunk and of the suffix: in, compute, out.
-    const COMPUTE_OF_THE_SUFFIX: u64 = 3 + 3 + 2;
+    // The GPU's own three streams are made first, then that of the trunk, then that of the suffix.
+    const STREAM_OF_THE_SUFFIX: u64 = 3 + 1 + 1;
     const ROWS: u32 = 8;
     const WIDTH: u32 = 64;
     let loader = MovesLoader::new(&open().unwrap(), WIDTH as usize);
@@ -450,7 +450,7 @@ fn a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers(control: &Contr
         outputs == [[loader.answer(0, &rows)]]
     };
     assert!(is_right(1));
-    control.deafen(COMPUTE_OF_THE_SUFFIX).unwrap();
+    control.deafen(STREAM_OF_THE_SUFFIX).unwrap();
     assert!((2..6).any(|batch| !is_right(batch)), "a suffix took rows of the batch before, and nobody noticed");
     control.deafen(0).unwrap();
     assert!(is_right(7));

@@ -99,6 +99,12 @@ impl Cuda {
         Ok(Self { gpu: Arc::clone(&self.gpu), lanes })
     }
 
+    /// As [`with_own_lanes`](Self::with_own_lanes), with one stream as all lanes.
+    fn with_own_stream(&self) -> Result<Self, DeviceError> {
+        let lanes = Arc::new(Lanes::of_one_stream(self.context()).map_err(device_error)?);
+        Ok(Self { gpu: Arc::clone(&self.gpu), lanes })
+    }
+
     /// Its number.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
