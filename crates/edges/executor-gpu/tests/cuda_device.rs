@@ -76,6 +76,7 @@ fn families_keep_their_promises() {
     let Some(gpu) = gpu() else { return };
     families::a_family_keeps_its_promises(&gpu);
     families::a_suffix_that_refuses_fails_its_batch_only(&gpu);
+    families::load_after_a_family_has_gone_in_a_batch(&gpu, || ()).unwrap();
 }
 
 #[test]

@@ -60,6 +60,8 @@ const STORIES: &[(&str, Story)] = &[
     ("trunk's rows", what_a_trunk_gives_stays_on_the_device),
     ("trunk's memory", |_| a_family_takes_the_memory_of_one_trunk()),
     ("trunk's event", a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers),
+    ("trunk goes", |_| families::load_after_a_family_has_gone_in_a_batch(&open().unwrap(), || ()).unwrap()),
+    ("trunk goes at once", a_trunk_that_does_not_wait_for_what_reads_it_loses_the_device),
     ("waits", a_wait_that_is_left_out_gives_wrong_answers),
     ("first wait", a_first_wait_that_is_left_out_gives_wrong_answers),
     ("old driver", |_| {
@@ -216,8 +218,16 @@ fn the_memory_of_a_trunk_is_taken_once() {
 
 #[test]
 fn a_suffix_that_does_not_wait_for_its_trunk_is_found() {
-    // The rows of a batch take two milliseconds to arrive.
-    on_the_double(&Double { copy_gbps: 0.001, ..double() }, "trunk's event");
+    // The rows of a batch take 20 ms to arrive: a busy machine lets a suffix begin some milliseconds late.
+    on_the_double(&Double { copy_gbps: 0.0001, ..double() }, "trunk's event");
+}
+
+#[test]
+fn a_trunk_that_goes_before_what_reads_it_is_found() {
+    // The weights of a head take half a second to arrive.
+    let slow = Double { copy_gbps: 0.0005, ..double() };
+    on_the_double(&slow, "trunk goes");
+    on_the_double(&slow, "trunk goes at once");
 }
 
 #[test]
@@ -436,8 +446,8 @@ fn a_family_takes_the_memory_of_one_trunk() {
 }
 
 fn a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers(control: &Control) {
-    // The GPU's own lanes are made first, then those of the trunk and of the suffix: in, compute, out.
-    const COMPUTE_OF_THE_SUFFIX: u64 = 3 + 3 + 2;
+    // The GPU's own three streams are made first, then that of the trunk, then that of the suffix.
+    const STREAM_OF_THE_SUFFIX: u64 = 3 + 1 + 1;
     const ROWS: u32 = 8;
     const WIDTH: u32 = 64;
     let loader = MovesLoader::new(&open().unwrap(), WIDTH as usize);
@@ -450,8 +460,17 @@ fn a_suffix_that_does_not_wait_for_its_trunk_gives_wrong_answers(control: &Contr
         outputs == [[loader.answer(0, &rows)]]
     };
     assert!(is_right(1));
-    control.deafen(COMPUTE_OF_THE_SUFFIX).unwrap();
+    control.deafen(STREAM_OF_THE_SUFFIX).unwrap();
     assert!((2..6).any(|batch| !is_right(batch)), "a suffix took rows of the batch before, and nobody noticed");
     control.deafen(0).unwrap();
     assert!(is_right(7));
+}
+
+fn a_trunk_that_does_not_wait_for_what_reads_it_loses_the_device(control: &Control) {
+    // The GPU's own three streams are made first.
+    const STREAM_OF_THE_TRUNK: u64 = 3 + 1;
+    let deafen = || control.deafen(STREAM_OF_THE_TRUNK).unwrap();
+    let next = families::load_after_a_family_has_gone_in_a_batch(&open().unwrap(), deafen);
+    let refused = next.expect_err("a suffix read from a trunk that had gone, and nobody noticed").to_string();
+    assert!(refused.contains("the device is lost"), "{refused}");
 }

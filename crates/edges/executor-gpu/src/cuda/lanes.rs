@@ -1,4 +1,4 @@
-//! Streams, one per lane.
+//! Streams, one per lane, or one for all.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use super::gemm::Products;
 use super::{Cuda, GpuLoadError};
 use crate::overlap::Lane;
 
-/// Three streams of a GPU, and what is used in them alone.
+/// The lanes of a GPU, and what is used in them alone.
 pub(super) struct Lanes {
     /// In the order of [`Lane::ALL`].
     streams: [Arc<CudaStream>; 3],
@@ -20,6 +20,12 @@ impl Lanes {
     pub(super) fn new(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
         let stream = || context.new_stream();
         Ok(Self { streams: [stream()?, stream()?, stream()?], products: Mutex::default() })
+    }
+
+    /// One stream is all lanes: what is enqueued is in order whichever lane it is in.
+    pub(super) fn of_one_stream(context: &Arc<CudaContext>) -> Result<Self, DriverError> {
+        let stream = context.new_stream()?;
+        Ok(Self { streams: [Arc::clone(&stream), Arc::clone(&stream), stream], products: Mutex::default() })
     }
 
     pub(super) const fn stream(&self, lane: Lane) -> &Arc<CudaStream> {

@@ -2,9 +2,9 @@
 //!
 //! 1. Memory that a lane may still use is neither freed nor used otherwise. Which lane uses what when is decided by
 //!    [`crate::overlap::Overlap`] and watched by invariant D1; a device that is dropped settles first. A part of a
-//!    family has one lane, and waits for its trunk's, and that for it, as `part.rs` says.
+//!    family has one stream, and waits for its trunk's, and that for it, as `part.rs` says: no check watches these.
 //! 2. Addresses that go to the driver or to ONNX Runtime are those of memory that is at least as long as the length
-//!    passed with them, and is in the same object.
+//!    passed with them, and is in the same object or, of a suffix, in its trunk, which waits for it (rule 1).
 //! 3. Nothing of CUDA is called before [`Cuda::open`] has found the driver: the crate `cudarc` panics without it.
 
 #![allow(unsafe_code)]
@@ -96,6 +96,12 @@ impl Cuda {
     /// If the device refuses.
     pub fn with_own_lanes(&self) -> Result<Self, DeviceError> {
         let lanes = Arc::new(Lanes::new(self.context()).map_err(device_error)?);
+        Ok(Self { gpu: Arc::clone(&self.gpu), lanes })
+    }
+
+    /// As [`with_own_lanes`](Self::with_own_lanes), with one stream as all lanes.
+    fn with_own_stream(&self) -> Result<Self, DeviceError> {
+        let lanes = Arc::new(Lanes::of_one_stream(self.context()).map_err(device_error)?);
         Ok(Self { gpu: Arc::clone(&self.gpu), lanes })
     }
 

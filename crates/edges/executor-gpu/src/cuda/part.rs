@@ -1,7 +1,7 @@
 //! Parts of models on a GPU. What a trunk gives stays in the GPU's memory, and suffixes take their rows there.
 //!
-//! Each part computes in lanes of its own, so that it can be loaded beside others, and go without them. All of its work
-//! is in the lane `Compute`. Between the lanes of a trunk and a suffix there are two events:
+//! Each part has a stream of its own, so that it can be loaded beside others, and go without them: all of its work is
+//! in the lane `Compute`. Between the streams of a trunk and a suffix there are two events:
 //!
 //! ```text
 //! trunk   inputs ══▶ computed ═▶ given                      ┌▶ the next batch overwrites what was given
@@ -86,8 +86,8 @@ struct FromHost {
 }
 
 impl Cuda {
-    /// Loads a part in lanes of its own: `load` is given the GPU with these, and returns the program, its inputs and
-    /// outputs, and its largest batch.
+    /// Loads a part in a stream of its own: `load` is given the GPU with that as all lanes, and returns the program,
+    /// its inputs and outputs, and its largest batch.
     ///
     /// # Errors
     /// If it cannot be loaded, or the device has not the memory.
@@ -96,7 +96,7 @@ impl Cuda {
         kind: &'static str,
         load: impl FnOnce(&Self) -> Result<(P, Signature, u32), GpuLoadError>,
     ) -> Result<CudaPart<P>, GpuLoadError> {
-        let cuda = self.with_own_lanes()?;
+        let cuda = self.with_own_stream()?;
         let before = cuda.used_by_now()?;
         let (program, signature, batch_max) = load(&cuda)?;
         // What a load takes in the order of a lane is there from here on.

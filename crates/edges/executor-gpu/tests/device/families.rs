@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use symphony_executor::{
-    BatchInputs, ExecuteError, FamilyExecutor, FamilyFile, FamilyRunError, MemberOptions, ModelExecutor, OnnxOptions,
-    PartLoader, PartShares, SharingExecutor, Stop,
+    BatchInputs, ExecuteError, FamilyExecutor, FamilyFile, FamilyRunError, LoadError, MemberOptions, ModelExecutor,
+    OnnxOptions, PartLoader, PartShares, SharingExecutor, Stop,
 };
 use symphony_executor_gpu::Cuda;
 use symphony_zoo::{Architecture, Mlp};
@@ -53,6 +53,20 @@ pub(crate) fn a_suffix_that_refuses_fails_its_batch_only(gpu: &Cuda) {
         assert_eq!(run(&mut family, &segments), Err(FamilyRunError::Execute(planted)));
         heads.answer_as_whole(&mut family, &segments, |variant| variant);
     });
+}
+
+/// Drops a family whose batch has failed by one suffix, while another one has yet to read what the trunk gives. `begin`
+/// is called before the batch. Says what becomes of the next load.
+pub(crate) fn load_after_a_family_has_gone_in_a_batch(gpu: &Cuda, begin: impl FnOnce()) -> Result<(), LoadError> {
+    let loader = MovesLoader::new(gpu, WIDTHS[0]);
+    with_heads(&loader, |mut family, _| {
+        begin();
+        loader.slow_down_once(0);
+        loader.refuse_once(2);
+        let planted = ExecuteError::Failed { items: 1, reason: "planted".into() };
+        assert_eq!(run(&mut family, &[segment(0, 2), segment(2, 1)]), Err(FamilyRunError::Execute(planted)));
+    });
+    loader.load("head-0", &[]).map(drop)
 }
 
 pub(crate) fn models_join_a_trunk_are_run_together_and_leave_one_by_one(gpu: &Cuda) {

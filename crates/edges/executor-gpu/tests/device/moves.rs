@@ -17,6 +17,8 @@ pub(crate) const ROWS_MAX: u32 = 16;
 /// What a trunk's weights take of the GPU's memory, and those of a head.
 pub(crate) const TRUNK_BYTES: usize = 8 << 20;
 pub(crate) const HEAD_BYTES: usize = 256 << 10;
+/// What a suffix that is slow once copies from the host first: its weights, in memory that is not pinned.
+static WEIGHTS: [u8; HEAD_BYTES] = [0; HEAD_BYTES];
 /// Bytes of a number.
 const NUMBER: usize = 4;
 /// No head.
@@ -30,6 +32,8 @@ pub(crate) struct MovesLoader {
     width: usize,
     /// The head whose suffix refuses its next batch.
     refuses: Arc<AtomicU32>,
+    /// The head whose suffix is slow to begin its next batch.
+    slow: Arc<AtomicU32>,
 }
 
 /// A part, which gives a row of so many numbers for one of another width.
@@ -41,8 +45,9 @@ pub(crate) struct Moves {
     /// The number of the head, of a suffix.
     suffix: Option<u32>,
     refuses: Arc<AtomicU32>,
+    slow: Arc<AtomicU32>,
     given: CudaSlice<u8>,
-    _weights: CudaSlice<u8>,
+    weights: CudaSlice<u8>,
     gpu: Cuda,
 }
 
@@ -61,12 +66,18 @@ pub(crate) fn classes(head: u32) -> usize {
 
 impl MovesLoader {
     pub(crate) fn new(gpu: &Cuda, width: usize) -> Self {
-        Self { gpu: gpu.clone(), width, refuses: Arc::new(AtomicU32::new(NONE)) }
+        let none = || Arc::new(AtomicU32::new(NONE));
+        Self { gpu: gpu.clone(), width, refuses: none(), slow: none() }
     }
 
     /// The suffix of this head refuses its next batch.
     pub(crate) fn refuse_once(&self, head: u32) {
         self.refuses.store(head, Ordering::Relaxed);
+    }
+
+    /// The suffix of this head copies its weights from the host before it reads the rows of its next batch.
+    pub(crate) fn slow_down_once(&self, head: u32) {
+        self.slow.store(head, Ordering::Relaxed);
     }
 
     /// The answer of a head to these rows, reckoned by the host.
@@ -109,8 +120,8 @@ impl MovesLoader {
         };
         let (inputs, outputs) = (vec![tensor("INPUT0", self.width)], vec![tensor("OUTPUT0", from.len())]);
         let (stretches, widths) = (stretches(&from), (self.width, from.len()));
-        let (refuses, gpu) = (Arc::clone(&self.refuses), gpu.clone());
-        let moves = Moves { stretches, widths, suffix, refuses, given, _weights: weights, gpu };
+        let (refuses, slow, gpu) = (Arc::clone(&self.refuses), Arc::clone(&self.slow), gpu.clone());
+        let moves = Moves { stretches, widths, suffix, refuses, slow, given, weights, gpu };
         Ok((moves, Signature { inputs, outputs }, ROWS_MAX))
     }
 }
@@ -142,11 +153,20 @@ fn failed(error: &dyn std::error::Error) -> DeviceError {
 // SAFETY: it reads rows of the width that it takes, in one lane; `given` has room for the largest batch, and stays.
 unsafe impl PartProgram for Moves {
     unsafe fn enqueue(&mut self, inputs: &[u64], rows: u32) -> Result<(), DeviceError> {
-        let is_refused = |head| self.refuses.compare_exchange(head, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if self.suffix.is_some_and(is_refused) {
+        let is_told = |to: &AtomicU32| {
+            let is_meant = |head| to.compare_exchange(head, NONE, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+            self.suffix.is_some_and(is_meant)
+        };
+        if is_told(&self.refuses) {
             return Err(DeviceError::Failed("planted".into()));
         }
         let lane = self.gpu.lane(Lane::Compute);
+        if is_told(&self.slow) {
+            let to = self.weights.device_ptr(lane).0;
+            // SAFETY: `weights` of a suffix is as long as `WEIGHTS`, which stays, and it is freed in this lane's order.
+            let copied = unsafe { result::memcpy_htod_async(to, &WEIGHTS, lane.cu_stream()) };
+            copied.map_err(|error| failed(&error))?;
+        }
         let begin = self.given.device_ptr(lane).0;
         let (takes, gives) = self.widths;
         for row in 0..rows as usize {

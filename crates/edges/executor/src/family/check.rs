@@ -15,20 +15,21 @@ const ROWS: [u32; 2] = [1, 8];
 
 /// Refuses a model whose trunk and suffix answer differently than the whole: by more than a thousandth, absolutely or
 /// relatively to the larger number, or a hundredth in half precision, as in checks of batches. The rows differ; a model
-/// that refuses such inputs gets zeros where it takes integers.
+/// that refuses such inputs gets zeros where it takes integers. `before` is called before each run, with its rows.
 pub(super) fn compare<P: FamilyPart>(
     model: &str,
     whole: &mut P,
     trunk: &mut P,
     suffix: &mut P,
+    before: &dyn Fn(u32),
 ) -> Result<(), FamilyError> {
     if whole.signature().outputs != suffix.signature().outputs {
         return Err(FamilyError::Outputs { model: model.to_owned() });
     }
     let batch_max = trunk.batch_max();
     for rows in ROWS.into_iter().filter(|&rows| rows <= batch_max) {
-        let answers = both(whole, trunk, suffix, rows, unlike_input)
-            .or_else(|_| both(whole, trunk, suffix, rows, plausible_input))
+        let answers = both(whole, trunk, suffix, (rows, unlike_input), before)
+            .or_else(|_| both(whole, trunk, suffix, (rows, plausible_input), before))
             .map_err(|problem| FamilyError::Incomparable { model: model.to_owned(), problem })?;
         same(model, &whole.signature().outputs, rows, &answers)?;
     }
@@ -42,15 +43,18 @@ fn both<P: FamilyPart>(
     whole: &mut P,
     trunk: &mut P,
     suffix: &mut P,
-    rows: u32,
-    input: impl Fn(&TensorSpec, u32) -> Vec<u8>,
+    (rows, input): (u32, impl Fn(&TensorSpec, u32) -> Vec<u8>),
+    before: &dyn Fn(u32),
 ) -> Result<Answers, ExecuteError> {
     let inputs: Vec<_> = whole.signature().inputs.iter().map(|spec| input(spec, rows)).collect();
     let tensors: Vec<_> = inputs.iter().map(Vec::as_slice).collect();
     let batch = BatchInputs { items: rows, tensors: &tensors, start: None };
     let (mut answer, mut parts) = (Vec::new(), Vec::new());
+    before(rows);
     whole.run(&batch, &mut answer)?;
+    before(rows);
     trunk.begin_trunk(&batch)?;
+    before(rows);
     suffix.begin_suffix(trunk, slice::from_ref(&(0..rows as usize)))?;
     suffix.end_suffix(&mut parts)?;
     Ok([answer, parts])

@@ -66,6 +66,6 @@ impl FamilyFile {
         (stop, within): (&Stop, Duration),
     ) -> Result<(), FamilyError> {
         let (models, limit) = ([(self.name.as_str(), self.bytes.clone())], Some((stop.clone(), within)));
-        FamilyExecutor::form_at(CpuLoader::new(runtime, options), &models, trunk, limit).map(drop)
+        FamilyExecutor::form_at(CpuLoader::new(runtime, options), &models, trunk, limit, &|_| ()).map(drop)
     }
 }

@@ -80,8 +80,8 @@ impl FamilyFile {
     }
 
     /// Loads the model in parts, compared with the whole as by [`check`](Self::check), with a trunk of its own:
-    /// [`FamilyMember::join`] lets it share another one's. `before` is called before each batch that is measured or
-    /// prepares the runtime, with its rows.
+    /// [`FamilyMember::join`] lets it share another one's. `before` is called before each batch that is compared or
+    /// measured or prepares the runtime, with its rows.
     ///
     /// # Errors
     /// As [`check`](Self::check); also if the model is asked for otherwise than its file says, or has batch sizes of
@@ -96,7 +96,7 @@ impl FamilyFile {
         let name = self.name.as_str();
         let unfit = |problem: String| FamilyError::Unfit { model: name.to_owned(), problem };
         let (models, limit) = ([(name, self.bytes.clone())], Some((options.stop.clone(), options.run_within)));
-        let mut family = FamilyExecutor::form_at(loader, &models, trunk, limit)?;
+        let mut family = FamilyExecutor::form_at(loader, &models, trunk, limit, before)?;
         let suffix = family.take(0).ok_or(FamilyError::Empty)?;
         if family.trunk.batch_sizes().is_some() || suffix.batch_sizes().is_some() {
             return Err(unfit("it has batch sizes of its own".into()));

@@ -74,16 +74,17 @@ impl<L: PartLoader> FamilyExecutor<L> {
         let all: Vec<&Model> = graphs.iter().collect();
         let no_trunk = || FamilyError::NoTrunk { first: first.to_owned(), models: models.len() };
         let cuts = common_cut(&all).ok_or_else(no_trunk)?;
-        Self::cut_at(loader, models, &graphs, &cuts, None)
+        Self::cut_at(loader, models, &graphs, &cuts, None, &|_| ())
     }
 
     /// As [`form_by`](Self::form_by), at the trunk of that digest. Batches that take longer than the limit are aborted,
-    /// and all once it is given up.
+    /// and all once it is given up. `before` is called before each batch, with its rows.
     fn form_at(
         loader: L,
         models: &[(&str, Bytes)],
         trunk: CutDigest,
         limit: Option<(Stop, Duration)>,
+        before: &dyn Fn(u32),
     ) -> Result<Self, FamilyError> {
         let graphs = models.iter().map(|(name, bytes)| read(name, bytes)).collect::<Result<Vec<_>, _>>()?;
         let mut cuts = Vec::with_capacity(graphs.len());
@@ -91,7 +92,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
             let cut = graph.cuts().iter().find(|cut| CutDigest::of(cut.hash.as_bytes()) == trunk);
             cuts.push(cut.ok_or_else(|| FamilyError::OtherTrunk { model: (*name).to_owned() })?);
         }
-        Self::cut_at(loader, models, &graphs, &cuts, limit)
+        Self::cut_at(loader, models, &graphs, &cuts, limit, before)
     }
 
     /// Forms the family of models that are cut there, each at its own place.
@@ -101,6 +102,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
         graphs: &[Model],
         cuts: &[&Cut],
         limit: Option<(Stop, Duration)>,
+        before: &dyn Fn(u32),
     ) -> Result<Self, FamilyError> {
         let Some(((&(first, _), model), &cut)) = models.first().zip(graphs.first()).zip(cuts.first()) else {
             return Err(FamilyError::Empty);
@@ -118,7 +120,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
         };
         for (variant, ((name, bytes), (model, cut))) in (0..).zip(models.iter().zip(graphs.iter().zip(cuts))) {
             let suffix = family.suffix_of(name, model, cut)?;
-            family.admit(variant, name, bytes, &suffix)?;
+            family.admit(variant, name, bytes, &suffix, before)?;
         }
         Ok(family)
     }
@@ -134,7 +136,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
         let cut = model.cuts().iter().find(|cut| cut.hash == self.trunk_hash);
         let cut = cut.ok_or_else(|| FamilyError::OtherTrunk { model: name.to_owned() })?;
         let suffix = self.suffix_of(name, &model, cut)?;
-        self.admit(variant, name, bytes, &suffix)
+        self.admit(variant, name, bytes, &suffix, &|_| ())
     }
 
     /// Drops the suffix of a variant. Returns whether it was loaded.
@@ -218,7 +220,14 @@ impl<L: PartLoader> FamilyExecutor<L> {
     }
 
     /// Loads a suffix, and keeps it if it answers with the trunk as the whole model does.
-    fn admit(&mut self, variant: u32, name: &str, whole: &[u8], suffix: &[u8]) -> Result<(), FamilyError> {
+    fn admit(
+        &mut self,
+        variant: u32,
+        name: &str,
+        whole: &[u8],
+        suffix: &[u8],
+        before: &dyn Fn(u32),
+    ) -> Result<(), FamilyError> {
         let load =
             |name: &str, bytes: &[u8]| self.loader.load(name, bytes).map(|part| limited(part, self.limit.as_ref()));
         let mut suffix = load(&format!("suffix of {name}"), suffix)?;
@@ -239,7 +248,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
             });
         }
         let mut whole = load(name, whole)?;
-        check::compare(name, &mut whole, &mut self.trunk, &mut suffix)?;
+        check::compare(name, &mut whole, &mut self.trunk, &mut suffix, before)?;
         self.suffixes.insert(variant, suffix);
         Ok(())
     }
@@ -302,6 +311,8 @@ fn part(name: &str, model: &Model, part: &Part) -> Result<Vec<u8>, FamilyError> 
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use symphony_testkit::needed;
     use symphony_zoo::{Architecture, Mlp};
 
@@ -333,10 +344,22 @@ mod tests {
         let other = Model::read(head(2)).unwrap();
         let cut = other.cuts().iter().find(|cut| cut.hash == family.trunk_hash).unwrap();
         let suffix_of_other = family.suffix_of("b", &other, cut).unwrap();
-        let planted = family.admit(1, "a", &head(1), &suffix_of_other).unwrap_err();
+        let planted = family.admit(1, "a", &head(1), &suffix_of_other, &|_| ()).unwrap_err();
         assert!(matches!(&planted, FamilyError::Differs { model, row: 0, rows: 1, .. } if model == "a"), "{planted}");
         assert_eq!(family.variants().collect::<Vec<_>>(), [0]);
-        family.admit(1, "b", &head(2), &suffix_of_other).unwrap();
+        family.admit(1, "b", &head(2), &suffix_of_other, &|_| ()).unwrap();
         assert_eq!(family.variants().collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn each_run_of_a_comparison_asks_for_its_turn() {
+        let Some(runtime) = needed("onnxruntime", crate::load_runtime(None)) else { return };
+        let (models, options) = ([("a", head(1))], OnnxOptions::default());
+        let trunk = FamilyExecutor::form(&runtime, &models, &options).unwrap().trunk_hash;
+        let (trunk, asked) = (CutDigest::of(trunk.as_bytes()), RefCell::new(Vec::new()));
+        let before = |rows| asked.borrow_mut().push(rows);
+        FamilyExecutor::form_at(CpuLoader::new(&runtime, &options), &models, trunk, None, &before).unwrap();
+        // The whole, the trunk and the suffix, of one row and of eight.
+        assert_eq!(asked.into_inner(), [1, 1, 1, 8, 8, 8]);
     }
 }
