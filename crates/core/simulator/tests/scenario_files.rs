@@ -28,6 +28,7 @@ fn each_sample_parses_and_runs_briefly() {
     let zoos = ["1080ti", "a100"].iter().flat_map(|gpu| ["all", "gt2", "lt2"].map(|part| format!("zoo-{gpu}-{part}")));
     let others = [
         "load-proportional",
+        "pipeline-gamma-doubles",
         "pipeline-traffic",
         "rough-day",
         "straggler",

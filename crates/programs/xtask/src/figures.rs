@@ -1,6 +1,6 @@
 //! The tables of performance.md: each is a file in docs/internals/figures, whose rows benchmarks bring up to date.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -51,6 +51,7 @@ pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let page = read(&root.join(PAGE))?;
     let tables = tables(root)?;
     let mut problems = without_commit(&tables);
+    problems.extend(named_twice(&tables));
     if page != rendered(&page, &tables)? {
         problems.push(format!("{PAGE}: stale; run `cargo xtask figures`"));
     }
@@ -66,6 +67,13 @@ fn without_commit(tables: &Tables) -> Vec<String> {
         format!("{TABLES}/{name}.json: `{what}` is of commit `{commit}`; expected the 7 to 40 hex digits of one")
     });
     messages.collect()
+}
+
+/// Figures that share a name, so that no result finds its row.
+fn named_twice(tables: &Tables) -> Vec<String> {
+    let mut seen = BTreeSet::new();
+    let again = tables.values().flatten().filter(|row| !seen.insert(row.what.as_str()));
+    again.map(|row| format!("{TABLES}: `{}` names two figures; expected one", row.what)).collect()
 }
 
 fn is_commit(text: &str) -> bool {
@@ -294,6 +302,14 @@ mod tests {
         let changed = Measured { commit: "0123456789-dirty".into(), ..measured("a queue") };
         assert!(take(&mut tables, &changed).unwrap_err().to_string().contains("expected a commit"));
         assert!(take(&mut tables, &measured("a cue")).unwrap_err().to_string().contains("names 0 figures"));
+    }
+
+    #[test]
+    fn two_figures_of_one_name_are_found() {
+        let mut tables = one_table();
+        assert_eq!(named_twice(&tables), Vec::<String>::new());
+        tables.insert("size".to_owned(), vec![row("a queue", None)]);
+        assert_eq!(named_twice(&tables).len(), 1, "in two tables, too");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use anyhow::Result;
 
 use super::cell;
 use super::kairos::{
-    BUDGET_PER_HOUR, GAUSSIAN, SYSTEMS, differences_with_oracle, only, setup, studies, studies_with, words,
+    BUDGET_PER_HOUR, GAUSSIAN, SYSTEMS, differences_with_oracle, fleet_of_auto, only, setup, studies, studies_with,
+    words,
 };
 use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Rule, Series};
@@ -39,9 +40,10 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             best_of_kairos = found.best.map(|best| found.evaluations[best].rate_rps);
         }
         if [KAIROS, AUTO].contains(system) {
-            let at_once = after.goodput(lab, &chosen[1], system)?;
-            let kept = after.goodput(lab, &chosen[0], system)?;
-            for (step, counts, rate_rps) in [("one shot", &chosen[1], at_once), ("kept", &chosen[0], kept)] {
+            let [former, new] = [before.in_one_shot(system)?.counts, after.in_one_shot(system)?.counts];
+            let at_once = after.goodput(lab, &new, system)?;
+            let kept = after.goodput(lab, &former, system)?;
+            for (step, counts, rate_rps) in [("one shot", &new, at_once), ("kept", &former, kept)] {
                 table.rows.push(vec![system.key.to_owned(), step.to_owned(), words(counts), cell(rate_rps, 2)]);
             }
             lines.rules.push(Rule::Level(at_once, format!("{} in one shot", system.label)));
@@ -54,7 +56,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
     let (oracle_rps, _) = after.best_rps(lab, &ORACLE)?;
     let figure = Figure {
         title: "When the sizes change, bounds know the new fleet at once".to_owned(),
-        subtitle: format!("Chosen before: {}; after: {}", words(&chosen[0]), words(&chosen[1])),
+        subtitle: format!("Chosen by Kairos's bound before: {}; after: {}", words(&chosen[0]), words(&chosen[1])),
         columns: 1,
         panels: vec![Panel::Lines(lines)],
         theirs: String::new(),
@@ -72,7 +74,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             Comparison::words("kairos-fig12", "oracle", over_oracle, "×"),
         ],
         setup: setup(lab),
-        differences: differences_with_oracle(),
+        differences: [differences_with_oracle(), vec![fleet_of_auto()]].concat(),
         missing: Report::missing(&SYSTEMS, &systems),
     })
 }

@@ -3,9 +3,12 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
+use symphony_pipeline::{Cost, Pipeline, Split, even_split, split};
+use symphony_types::Nanos;
 
 use super::cell;
+use super::nexus_fig17::{STEP, throughput};
 use crate::data;
 use crate::lab::Lab;
 use crate::plot::{Axis, Bar, Bars, Figure, Panel, Style};
@@ -13,6 +16,8 @@ use crate::report::Table;
 use crate::setup::Setup;
 use crate::system::{AUTO, NEXUS_1, NEXUS_LAZY, NEXUS_OBLIVIOUS};
 
+/// Where reasons come from, as seen from the pages.
+pub(crate) const RUNS: &str = "../internals/lab/2026-11-27-paper-pages.md#nexus";
 /// Pre-processing of a frame or a crop on the CPU (section 7.3.1: roughly 10 ms).
 pub(crate) const PRE_MS: f64 = 10.0;
 /// Games, each with models of its own (section 7.3.1).
@@ -176,6 +181,23 @@ pub(crate) fn traffic(lab: &Lab<'_>, case: &Case, scene: &Scene) -> Setup {
         stages.concat()
     );
     setup
+}
+
+/// Frames per second at which all GPUs are busy by the best split of the budget. It counts fractions of GPUs, and no
+/// request comes by chance: where batches take so much of their budgets, no policy serves more.
+pub(crate) fn split_bound(lab: &Lab<'_>, scene: &Scene, cost: Cost) -> Result<f64> {
+    bound(lab, scene, |pipeline, rate_rps, hop| split(pipeline, rate_rps, cost, STEP, hop).ok())
+}
+
+/// The same with equal shares.
+pub(crate) fn even_bound(lab: &Lab<'_>, scene: &Scene, cost: Cost) -> Result<f64> {
+    bound(lab, scene, |pipeline, rate_rps, hop| even_split(pipeline, rate_rps, cost, hop).ok())
+}
+
+fn bound(lab: &Lab<'_>, scene: &Scene, by: impl Fn(&Pipeline, f64, Nanos) -> Option<Split>) -> Result<f64> {
+    let scenario = traffic(lab, &Case::NEXUS, scene).scenario()?;
+    let load = scenario.pipelines.first().context("the application is one pipeline")?;
+    Ok(throughput(f64::from(gpus(lab)), &|rate_rps| by(&load.pipeline, rate_rps, load.hop)))
 }
 
 /// The goodput of each case in requests of the application per second.

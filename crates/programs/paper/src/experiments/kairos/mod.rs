@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use symphony_fleet::{
-    Bound, Evaluator, FleetModel, FleetProblem, Found, Kind, LatencyTable, Ranking, Trial, rank, search,
+    Bound, Evaluator, FleetModel, FleetProblem, Found, Kind, LatencyTable, RankedFleet, Ranking, Trial, rank, search,
 };
 use symphony_simulator::oracle_rps;
 
@@ -34,6 +34,8 @@ pub(super) const SYSTEMS: [System; 5] = [RIBBON, DRS, CLKWRK, KAIROS, AUTO];
 /// All of them, and the oracle, which knows the future and is no policy.
 pub(super) const ALL_SYSTEMS: [System; 6] = [RIBBON, DRS, CLKWRK, KAIROS, AUTO, ORACLE];
 
+/// Where reasons come from, as seen from the pages.
+const RUNS: &str = "../internals/lab/2026-11-27-paper-pages.md#kairos";
 /// Requests of a run at the highest bound.
 const REQUESTS: (f64, f64) = (20_000.0, 2_000.0);
 /// Fleets that a search tries at most.
@@ -164,6 +166,14 @@ impl Study {
         Ok(found.first().copied().unwrap_or(0.0))
     }
 
+    /// The fleet chosen without trying any, by the bound for how the policy runs requests: `auto` merges them.
+    pub(super) fn in_one_shot(&self, system: &System) -> Result<RankedFleet> {
+        if *system == AUTO {
+            return Ok(rank(&self.problem, Bound::Together)?.chosen().clone());
+        }
+        Ok(self.ranking.chosen().clone())
+    }
+
     /// As many of the base as the budget allows.
     pub(super) fn homogeneous(&self) -> Vec<u32> {
         let bases = (self.problem.budget_per_hour / KINDS[0].1).floor() as u32;
@@ -256,6 +266,21 @@ pub(super) fn differences_with_oracle() -> Vec<String> {
             .to_owned(),
     );
     differences
+}
+
+/// How `auto` gets its fleet in one shot.
+pub(super) fn fleet_of_auto() -> String {
+    "`auto` merges requests, so its fleet in one shot is chosen by the bound for policies that do (`--bound together`)."
+        .to_owned()
+}
+
+/// Where `auto` is below `kairos`, and why.
+pub(super) fn auto_below_kairos() -> String {
+    format!(
+        "`auto` is below `kairos` with RM2. There a batch takes as long as its requests one by one (5 ms for 10 items, 0.26 ms for each further one), so waiting for \
+         others gains nothing, and costs the largest requests, which only the base answers and which have about 100 ms to spare. With `trigger = \"eager\"` and \
+         `shed = \"none\"` `auto` serves as much as `kairos` ([runs]({RUNS}))."
+    )
 }
 
 /// Why ours differ, for every page.
