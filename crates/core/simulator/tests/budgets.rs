@@ -37,7 +37,7 @@ fn a_stage_whose_requests_have_more_than_its_slo_serves_half_as_many_again_under
 /// Good answers per second where the model's SLO is 200 ms, and its requests have 50.
 #[test]
 fn a_stage_whose_requests_have_less_than_its_slo_is_served_where_one_batch_in_ten_takes_ten_times_as_long() {
-    // Plans leave room for that, up to a quarter of what is planned for; a quarter of the SLO is all that requests have.
+    // Plans leave room for that, up to a quarter of the planned budget; a quarter of the SLO is all that requests have.
     let text = "
         name = 'less'
         duration_s = 4

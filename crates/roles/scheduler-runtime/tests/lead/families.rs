@@ -99,7 +99,7 @@ async fn rows_of_both_are_planned_together_and_run_again_after_a_refusal_and_a_l
 
 #[tokio::test]
 async fn one_that_is_unloaded_takes_its_own_requests_along_and_no_others() {
-    // Half a second: the GPU is given the second plan before it is overdue with the first, however late this machine is.
+    // Half a second: the GPU is given the second plan before it is overdue with the first, even on a busy machine.
     let slow = |view: &mut View| {
         on_one_trunk(view);
         for shown in view.models.values_mut() {
