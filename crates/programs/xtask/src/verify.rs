@@ -56,9 +56,7 @@ pub(crate) fn verify() -> Result<bool> {
     note("documentation", DOCUMENTATION.run()?);
     note("examples in documentation", EXAMPLES.run()?);
     let (well, lines) = if nextest_installed() {
-        let threads = test_threads().to_string();
-        let step = Step { args: &[NEXTEST.args, &["--test-threads", &threads]].concat(), ..NEXTEST };
-        step.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
+        NEXTEST.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
     } else {
         CARGO_TEST.run_and_pick(|line| line.starts_with("test result: "))?
     };
@@ -76,11 +74,6 @@ pub(crate) fn verify() -> Result<bool> {
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
     eprintln!("xtask: verify {verdict} in {seconds} s; {}", count(&lines));
     Ok(failed.is_empty())
-}
-
-/// Tests at a time: two stories, which mostly wait (.config/nextest.toml), and one for each processor.
-fn test_threads() -> usize {
-    2 + std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The environment variable with the comma-separated names of what must not be missing (`symphony_testkit::needed`).
