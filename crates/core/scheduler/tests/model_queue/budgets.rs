@@ -61,7 +61,7 @@ fn where_some_requests_have_the_slo_all_are_decided_as_if_nothing_were_measured(
         move |sequence: u64| {
             if sequence % 2 == 1 {
                 slo_ms / 2
-            } else if sequence % 7 == 2 {
+            } else if sequence % 7 == 5 {
                 3 * slo_ms
             } else {
                 slo_ms - u64::from(sequence.is_multiple_of(3))
