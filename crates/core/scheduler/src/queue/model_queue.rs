@@ -24,9 +24,8 @@ use crate::pool::shedding::Shedding;
 use crate::queue::class_profiles::ClassProfiles;
 use crate::queue::class_windows::ClassWindows;
 use crate::queue::families::Families;
-use crate::queue::longest_budget::LongestBudget;
-use crate::queue::planned_budget::PlannedBudget;
 use crate::queue::queued::Queued;
+use crate::queue::recent_budgets::RecentBudgets;
 use crate::queue::request_items::RequestItems;
 use crate::ranker::gpu_counts::GpuCounts;
 use crate::{DataDelay, Delays, Policy, Shed, Trigger};
@@ -74,8 +73,9 @@ pub struct ModelQueue {
     /// Queued requests with more than one item; while zero, items are counted by index.
     multi_item: usize,
     rate: RateMeter,
-    planned: PlannedBudget,
-    longest_budget: LongestBudget,
+    budgets: RecentBudgets,
+    /// The time from arrival to deadline that batches are planned for.
+    planned_budget: Nanos,
     request_items: RequestItems,
     lateness: LatenessMeter,
     /// The overrun of all models' plans, from the last pool signal.
@@ -125,14 +125,14 @@ impl ModelQueue {
             items_arrived: 0,
             shedding,
             given_data_delay: config.delays.data,
-            planned: PlannedBudget::of(config.slo),
+            planned_budget: config.slo,
             config,
             queue: VecDeque::with_capacity(ROOM),
             batch_max: windows.batch_max(),
             windows,
             multi_item: 0,
             rate: RateMeter::default(),
-            longest_budget: LongestBudget::default(),
+            budgets: RecentBudgets::default(),
             request_items: RequestItems::default(),
             lateness: LatenessMeter::default(),
             usual_overrun: Overrun::NONE,
@@ -213,7 +213,7 @@ impl ModelQueue {
         let items = std::mem::take(&mut self.items_arrived);
         if items > 0 {
             let delays = &self.config.delays;
-            let budget = self.planned.get() - delays.reply - delays.control;
+            let budget = self.planned_budget - delays.reply - delays.control;
             let rate = self.rate.per_second();
             for window in self.windows.iter() {
                 let times = item_times(window, rate, budget, delays.data);
@@ -239,9 +239,7 @@ impl ModelQueue {
         self.remove_cancelled();
         match input {
             ModelInput::Arrive(request) => {
-                let budget = request.deadline.since(now);
-                self.longest_budget.record(budget);
-                self.planned.record(budget);
+                self.budgets.record(request.deadline.since(now));
                 // A request larger than any batch says nothing about future batches.
                 let counted = request.items.min(self.batch_max);
                 self.request_items.record(counted);

@@ -138,7 +138,7 @@ impl ModelQueue {
         let start = (now + lead).max(gpu_free).max(trigger.min(latest));
         // Moved ahead by all the time that it may have, the candidate precedes all except others of its kind. Its first
         // request is the one that is lost if it comes too late.
-        let ahead = if is_behind { self.config.slo.max(self.planned.get()) } else { Nanos::ZERO };
+        let ahead = if is_behind { self.config.slo.max(self.planned_budget) } else { Nanos::ZERO };
         let Policy { ready_order, gpu_choice, .. } = self.config.policy;
         let candidate = Candidate { batch, start, latest, frontrun, must_end_by, lead, ahead, ready_order, gpu_choice };
         Some(Formed { requests, candidate, head_arrived })
@@ -173,7 +173,7 @@ impl ModelQueue {
     #[inline]
     fn adaptive(&self, window: &ClassWindow, frontrun: Time) -> Time {
         let alone = window.takes(1);
-        let wait = self.planned.get() - alone;
+        let wait = self.planned_budget - alone;
         let affordable = if self.overload_lasts() {
             // All GPUs are busy all the time: a GPU that becomes free waits for the next full batch.
             EarlyStart::NONE
@@ -210,7 +210,7 @@ impl ModelQueue {
     /// leaves no room for any batch.
     fn is_full(&self, window: &ClassWindow, batch: u32, wait: Nanos) -> bool {
         let delays = &self.config.delays;
-        let room = self.planned.get() - delays.reply - delays.control - wait;
+        let room = self.planned_budget - delays.reply - delays.control - wait;
         let needs = |batch: u32| window.takes(batch) + delays.data.of(batch);
         batch >= window.profile.batch_max() || (needs(1) <= room && needs(batch + 1) > room)
     }

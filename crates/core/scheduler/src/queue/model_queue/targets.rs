@@ -7,7 +7,7 @@ use crate::actions::{ModelAction, ModelActions};
 use crate::meters::lateness_meter::Overrun;
 use crate::pool::shedding::Shedding;
 use crate::queue::class_windows::ClassWindows;
-use crate::queue::planned_budget::PlannedBudget;
+use crate::queue::recent_budgets::RecentBudgets;
 use crate::queue::target_batch::target_batch_of;
 use crate::{DataDelay, DelaySource, DropRule};
 
@@ -42,7 +42,7 @@ impl ModelQueue {
             return false;
         }
         self.config.slo = slo;
-        self.planned = PlannedBudget::of(slo);
+        (self.planned_budget, self.budgets) = (slo, RecentBudgets::default());
         self.expect_lateness();
         self.update_targets();
         true
@@ -64,7 +64,7 @@ impl ModelQueue {
     /// Plans for the recent quantiles of start lateness and overrun (docs/adr/0007-measured-lateness.md); the overrun
     /// is that of all models while this one has few plans. Returns whether the planned lateness has changed.
     pub(super) fn expect_lateness(&mut self) -> bool {
-        let budget = self.planned.get();
+        let budget = self.planned_budget;
         let spare = budget - self.least();
         // Measurements must not make every request unreachable: then no plan would run, and nothing could correct them.
         let most = Nanos::new((budget.get() / LATENESS_SHARE_MAX).min(spare.get() / SPARE_SHARE));
@@ -117,7 +117,7 @@ impl ModelQueue {
     /// correct them.
     pub(super) fn bound_inputs(&mut self) {
         let (delays, fastest) = (&mut self.config.delays, self.windows.iter().map(|window| window.takes(1)).min());
-        let spare = self.planned.get() - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
+        let spare = self.planned_budget - delays.control - delays.reply - fastest.unwrap_or(Nanos::ZERO);
         let max = match self.given_data_delay.source {
             DelaySource::Configured => self.given_data_delay.max,
             DelaySource::Assumed | DelaySource::Measured => {
@@ -129,13 +129,16 @@ impl ModelQueue {
 
     /// Computes the target batches from the newest rate and the budgets that requests have.
     pub(super) fn update_targets(&mut self) {
-        if self.rules.budget && self.planned.update() {
+        let budgets = self.budgets.read();
+        let planned = if self.rules.budget { budgets.nearest_to(self.config.slo) } else { self.config.slo };
+        if planned != self.planned_budget {
+            self.planned_budget = planned;
             self.expect_lateness();
         }
         self.bound_inputs();
-        let (delays, planned) = (&self.config.delays, self.planned.get());
+        let delays = &self.config.delays;
         let budget = |within: Nanos| within - delays.reply - delays.control;
-        let longest = self.longest_budget.recent_max().max(planned);
+        let longest = budgets.longest.max(planned);
         let joining = self.request_items.recent_mean();
         // The requests given up for a larger batch would be given up a moment later otherwise: smaller batches save
         // none.
