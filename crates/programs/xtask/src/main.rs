@@ -170,10 +170,10 @@ impl What {
     }
 }
 
-/// Runs checks and prints the problems; returns whether there are none.
-pub(crate) fn check(what: What) -> Result<bool> {
+/// Runs checks and prints the problems; returns them.
+pub(crate) fn check(what: What) -> Result<Vec<String>> {
     let metadata = Metadata::of_workspace()?;
-    let mut well = true;
+    let mut all = Vec::new();
     for one in what.each() {
         let problems = one.problems(&metadata)?;
         let name = format!("{one:?}").to_lowercase();
@@ -181,9 +181,9 @@ pub(crate) fn check(what: What) -> Result<bool> {
             0 => eprintln!("xtask: {name}: ok"),
             count => eprintln!("xtask: {name}: {count} problems\n  {}", problems.join("\n  ")),
         }
-        well &= problems.is_empty();
+        all.extend(problems.into_iter().map(|problem| format!("{name}: {problem}")));
     }
-    Ok(well)
+    Ok(all)
 }
 
 /// The repository's root, three folders above this crate.
@@ -194,7 +194,7 @@ fn root() -> &'static Path {
 fn main() -> ExitCode {
     let done = match Args::parse().task {
         Task::Verify => verify::verify(),
-        Task::Check { what } => check(what),
+        Task::Check { what } => check(what).map(|problems| problems.is_empty()),
         Task::Random { seed, rounds } => property_tests::search(seed, rounds),
         Task::Figures { measured, criterion } => {
             figures::write(root(), measured.as_deref(), criterion.as_deref()).map(|()| true)

@@ -1,5 +1,6 @@
 //! `verify` and `fix`.
 
+use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -40,8 +41,8 @@ const EXACT_SOLVER: [&str; 7] = ["test", "--workspace", "--features", "symphony/
 const EXACT_COMMAND: [&str; 7] =
     ["test", "--workspace", "--features", "symphony/highs", "--lib", "--locked", "the_exact_solver"];
 
-/// All steps, cheap ones first; goes on after a failure, so that one run reports all. Tests come last, and the last
-/// line has their number.
+/// All steps, cheap ones first; goes on after a failure, so that one run reports all. What failed is repeated at the
+/// end, where it is read first, and the last line has the number of tests.
 pub(crate) fn verify() -> Result<bool> {
     let began = Instant::now();
     let mut failed = Vec::new();
@@ -51,15 +52,17 @@ pub(crate) fn verify() -> Result<bool> {
         }
     };
     note("format", FORMAT.run()?);
-    note("checks", check(What::All)?);
+    let problems = check(What::All)?;
+    note("checks", problems.is_empty());
     note("lints", LINTS.run()?);
     note("documentation", DOCUMENTATION.run()?);
     note("examples in documentation", EXAMPLES.run()?);
     let (well, lines) = if nextest_installed() {
-        NEXTEST.run_and_pick(|line| line.contains(" tests run: ") || line.contains(" test run: "))?
+        NEXTEST.run_and_pick(|line| is_nextest_summary(line) || is_failed_test(line))?
     } else {
-        CARGO_TEST.run_and_pick(|line| line.starts_with("test result: "))?
+        CARGO_TEST.run_and_pick(|line| line.starts_with("test result: ") || is_failed_test(line))?
     };
+    let (failed_tests, lines): (Vec<_>, Vec<_>) = lines.into_iter().partition(|line| is_failed_test(line));
     note("tests", well);
     if let Some(well) = exact_solver()? {
         note("exact solver", well);
@@ -69,6 +72,11 @@ pub(crate) fn verify() -> Result<bool> {
     }
     if let Some(well) = packaging()? {
         note("packaging", well);
+    }
+    // Nextest names each failed test twice.
+    let failed_tests: BTreeSet<&str> = failed_tests.iter().map(|line| line.trim()).collect();
+    for line in problems.iter().map(String::as_str).chain(failed_tests) {
+        eprintln!("xtask: failed: {line}");
     }
     let seconds = began.elapsed().as_secs();
     let verdict = if failed.is_empty() { "passed".to_owned() } else { format!("FAILED: {}", failed.join(", ")) };
@@ -179,6 +187,18 @@ pub(crate) fn nextest_installed() -> bool {
     quiet.is_ok_and(|status| status.success())
 }
 
+fn is_nextest_summary(line: &str) -> bool {
+    line.contains(" tests run: ") || line.contains(" test run: ")
+}
+
+/// Whether nextest or `cargo test` says in this line that a test failed.
+fn is_failed_test(line: &str) -> bool {
+    const BY_NEXTEST: [&str; 4] = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
+    let by_nextest = BY_NEXTEST.iter().any(|word| line.trim_start().starts_with(word));
+    // Not indented, as nextest shows what a test program printed.
+    by_nextest || (line.starts_with("test ") && line.ends_with(" ... FAILED"))
+}
+
 /// The number of tests that ran, from nextest's summary or the results of `cargo test`.
 fn count(lines: &[String]) -> String {
     if let Some(summary) = lines.iter().rev().find_map(|line| line.split_once("] ").map(|(_, rest)| rest.trim())) {
@@ -204,6 +224,18 @@ mod tests {
         assert_eq!(rdma_runs(true, ""), Ok(()));
         assert_eq!(rdma_runs(false, "onnxruntime"), Err(None));
         assert_eq!(rdma_runs(false, "onnxruntime, rdma"), Err(Some(false)));
+    }
+
+    #[test]
+    fn failed_tests_are_picked_from_either_runner() {
+        let failed = ["        FAIL [   2.101s] symphony-net tls::refused", "test tls::refused ... FAILED"];
+        let others = [
+            "        PASS [   2.101s] symphony-net a_FAIL",
+            "    test tls::refused ... FAILED",
+            "test tls::refused ... ok",
+        ];
+        assert!(failed.iter().all(|line| is_failed_test(line)));
+        assert!(!others.iter().any(|line| is_failed_test(line)));
     }
 
     #[test]
