@@ -36,6 +36,9 @@ use round::{RoundRun, Scene};
 pub(crate) const CALM: Duration = Duration::from_millis(1000);
 /// A random part of it, so that faults do not keep step with heartbeats and elections.
 pub(crate) const CALM_RANDOM_MS: u64 = 500;
+/// Said of an error before the first round: what to change, since the run has no report.
+pub(crate) const NOT_STARTED: &str =
+    "the cluster did not come up; give the run two cores, or the room or the rights that it lacks";
 /// How long the last look at the cluster may take.
 const LAST_VIEW_WITHIN: Duration = Duration::from_secs(20);
 
@@ -137,10 +140,10 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let interpose = scenario.fault.iter().any(FaultSpec::interposes);
     let noise = plan.noise.unwrap_or(scenario.cluster.noise);
     let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose };
-    let mut cluster = Cluster::start(&scenario.cluster, place).await?;
+    let mut cluster = Cluster::start(&scenario.cluster, place).await.context(NOT_STARTED)?;
     let network = cluster.network.kind();
     let specs = load::specs(&scenario.model, &cluster.processes.subclusters())?;
-    let models = load_all(scenario, &specs, &mut cluster, plan.seed).await?;
+    let models = load_all(scenario, &specs, &mut cluster, plan.seed).await.context(NOT_STARTED)?;
     let loaded = models.len();
 
     let (began, clock) = (Instant::now(), MachineClock::read()?);

@@ -22,7 +22,9 @@ use crate::report::{Ledger, Report};
 use crate::run::conclusion::Conclusion;
 use crate::run::machine_clock::MachineClock;
 use crate::run::round::RoundRun;
-use crate::run::{CALM, CALM_RANDOM_MS, RunPlan, Times, frontends_counts, idle, in_workspace, last_view, violations};
+use crate::run::{
+    CALM, CALM_RANDOM_MS, NOT_STARTED, RunPlan, Times, frontends_counts, idle, in_workspace, last_view, violations,
+};
 use crate::run_failure::RunFailure;
 use crate::scenario::{Aim, Links};
 use crate::views::Views;
@@ -43,11 +45,11 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let noise = plan.noise.unwrap_or(scenario.federation.noise);
     let links = Links::Direct;
     let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose: false };
-    let federation = Federation::start(&scenario.federation, place).await?;
+    let federation = Federation::start(&scenario.federation, place).await.context(NOT_STARTED)?;
     let names: Vec<_> = federation.clusters.iter().map(|(name, _)| name.clone()).collect();
     let models = models(scenario, &names)?;
     for model in &models {
-        model.load(&federation.client).await.with_context(|| model.spec.name.clone())?;
+        model.load(&federation.client).await.with_context(|| model.spec.name.clone()).context(NOT_STARTED)?;
     }
     let specs: Vec<_> = models.iter().map(|model| model.spec.clone()).filter(|spec| is_loaded(&spec.name)).collect();
     let loaded: Vec<_> = specs.iter().map(|spec| spec.name.clone()).collect();
@@ -62,7 +64,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let frontends = federation.frontends.clone();
     let mut scene =
         Scene { federation, random: own, plans: &plans, observations: Default::default(), loaded: loaded.clone() };
-    scene.until_settled("every model to be served").await?;
+    scene.until_settled("every model to be served").await.context(NOT_STARTED)?;
 
     let (began, clock) = (Instant::now(), MachineClock::read()?);
     let load = RunningLoad::start(&scenario.load, &specs, &frontends, plan.seed).await?;
