@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::admin::Story;
-use crate::breakdown::{Breakdown, Mark};
 use crate::journal::Executions;
 use crate::report::{Fault, FaultState, Ledger, Outcome, RoundReport};
 use crate::run::Times;
+use crate::run_failure::{FailureCause, RunFailure};
 use crate::scenario::Promise;
 
 /// What a run saw.
@@ -42,8 +42,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) findings: &'a [String],
     /// Whether the answers of the control group tell one story.
     pub(crate) story: &'a Story,
-    /// Why not all rounds were run, if so: the cluster did not heal, a process died, or chaos could not go on.
-    pub(crate) broke_down: Option<&'a Breakdown>,
+    /// The error that ended the run, if one did: the cluster did not heal, a process died, or chaos could not go on.
+    pub(crate) run_failure: Option<&'a RunFailure>,
     /// Why the load generator's numbers are worth nothing, if so.
     pub(crate) load_failure: Option<String>,
     /// Requests that ended before the first fault, and those of them that were answered in time.
@@ -147,10 +147,12 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
             in_load("rate_rps")
         ));
     }
-    if let Some(Breakdown { mark, words }) = evidence.broke_down {
-        match mark {
-            Some(Mark::Chaos) => useless.push(format!("{words}; give it what it lacks, or use another machine")),
-            Some(Mark::Forgot) => broken.push(words.clone()),
+    if let Some(RunFailure { cause, words }) = evidence.run_failure {
+        match cause {
+            Some(FailureCause::Chaos) => {
+                useless.push(format!("{words}; give it what it lacks, or use another machine"));
+            }
+            Some(FailureCause::Forgot) => broken.push(words.clone()),
             None if starved && evidence.rounds.is_empty() => {
                 let rate = in_load("rate_rps");
                 useless.push(format!("I8, on a machine without time for it: {words}; give it cores, or lower {rate}"));
@@ -269,14 +271,14 @@ mod tests {
         writes_lost: Vec<String>,
         findings: Vec<String>,
         story: Story,
-        broke_down: Option<Breakdown>,
+        run_failure: Option<RunFailure>,
         load_failure: Option<String>,
         calm: (u64, u64),
         times: Times,
     }
 
-    fn broken(mark: Option<Mark>, words: &str) -> Option<Breakdown> {
-        Some(Breakdown { mark, words: words.into() })
+    fn broken(cause: Option<FailureCause>, words: &str) -> Option<RunFailure> {
+        Some(RunFailure { cause, words: words.into() })
     }
 
     fn judged(change: impl FnOnce(&mut Scene)) -> (Outcome, String) {
@@ -315,7 +317,7 @@ mod tests {
             writes_lost: vec![],
             findings: vec![],
             story: Story::default(),
-            broke_down: None,
+            run_failure: None,
             load_failure: None,
             calm: (4, 3),
             times: Times::Judged,
@@ -340,7 +342,7 @@ mod tests {
             writes_lost: &scene.writes_lost,
             findings: &scene.findings,
             story: &scene.story,
-            broke_down: scene.broke_down.as_ref(),
+            run_failure: scene.run_failure.as_ref(),
             calm: scene.calm,
             times: scene.times,
             load_failure: scene.load_failure,
@@ -383,8 +385,10 @@ mod tests {
                 s.writes_lost = vec!["write-1: 6 was acknowledged, 5 is held".into()];
             }),
             ("I5: they differ", |s| s.findings = vec!["I5: they differ".into()]),
-            ("I8: it did not heal", |s| s.broke_down = broken(None, "it did not heal")),
-            ("forgot: n2 runs on", |s| s.broke_down = broken(Some(Mark::Forgot), "round 1: forgot: n2 runs on")),
+            ("I8: it did not heal", |s| s.run_failure = broken(None, "it did not heal")),
+            ("forgot: n2 runs on", |s| {
+                s.run_failure = broken(Some(FailureCause::Forgot), "round 1: forgot: n2 runs on");
+            }),
             ("round 1: no good answer for 1001 ms; promised are 1000 ms (struck: n1; a, b)", |s| {
                 s.round.dispatch_gap_ms = 1001.0;
             }),
@@ -416,7 +420,8 @@ mod tests {
         }
         let (_, reasons) = judged(|s| (s.round.victims, s.round.struck, s.round.served_on_ms) = (vec![], vec![], 49.0));
         assert_eq!(reasons, "round 1: served on for 49 ms; promised are 50 ms", "nobody was struck");
-        let (_, reasons) = judged(|s| s.broke_down = broken(Some(Mark::Forgot), "round 1: forgot: n2 runs on"));
+        let (_, reasons) =
+            judged(|s| s.run_failure = broken(Some(FailureCause::Forgot), "round 1: forgot: n2 runs on"));
         assert_eq!(reasons, "round 1: forgot: n2 runs on", "that is no I8");
     }
 
@@ -438,11 +443,11 @@ mod tests {
             ("no batch is in", |s| s.executions.ran = 0),
             ("too small for the scenario", |s| s.calm = (4, 1)),
             ("chaos itself failed: no room", |s| {
-                s.broke_down = broken(Some(Mark::Chaos), "round 1: chaos itself failed: no room");
+                s.run_failure = broken(Some(FailureCause::Chaos), "round 1: chaos itself failed: no room");
             }),
             ("I8, on a machine without time for it: not whole", |s| {
                 (s.rounds, s.calm, s.times) = (0, (4, 1), Times::Reported);
-                s.broke_down = broken(None, "not whole");
+                s.run_failure = broken(None, "not whole");
             }),
             // The same gap under a generator that lagged says nothing.
             ("the generator lagged", |s| {
@@ -466,7 +471,7 @@ mod tests {
 
     #[test]
     fn a_machine_that_is_too_small_without_any_fault_says_nothing_of_times() {
-        let whole = |calm| judged(|s| (s.rounds, s.broke_down, s.calm) = (0, broken(None, "not whole"), calm)).0;
+        let whole = |calm| judged(|s| (s.rounds, s.run_failure, s.calm) = (0, broken(None, "not whole"), calm)).0;
         assert_eq!(whole((4, 1)), Outcome::Harness);
         assert_eq!(whole((4, 2)), Outcome::Violation);
         let slow = |calm| judged(|s| (s.round.whole_after_ms, s.calm) = (None, calm)).0;

@@ -37,8 +37,8 @@ pub(crate) use process::Process;
 pub(crate) use process::Processes;
 pub(crate) use writers::{Writer, Writers};
 
-use crate::breakdown::chaos_failed;
 use crate::network::Network;
+use crate::run_failure::chaos_failed;
 use crate::scenario::{ClusterShape, Links};
 
 /// How long processes may take to register, and models to load.

@@ -1,7 +1,6 @@
 //! Fault scenarios against real processes: what they are, how they are run, and what a run found.
 
 mod admin;
-mod breakdown;
 mod checker;
 mod cluster;
 mod fault;
@@ -11,6 +10,7 @@ mod load;
 mod network;
 mod report;
 mod run;
+mod run_failure;
 mod scenario;
 mod staged;
 mod thousand;

@@ -18,12 +18,12 @@ use symphony_testkit::{Workspace, wait_until_async};
 use symphony_types::FailReason;
 
 use crate::admin::{AdminClients, Commits, Story, Written, lost, recorder};
-use crate::breakdown::Breakdown;
 use crate::cluster::{CLUSTER, Cluster, ClusterSetup, Process, page};
 use crate::fault::{FaultSpec, Injector};
 use crate::journal;
 use crate::load::{self, Fate, GRACE, Observation, RunningLoad};
 use crate::report::{Ledger, Outcome, Report};
+use crate::run_failure::RunFailure;
 use crate::scenario::{Links, Load, Promise, Scenario};
 use crate::staged::Staged;
 use crate::views::Views;
@@ -36,6 +36,9 @@ use round::{RoundRun, Scene};
 pub(crate) const CALM: Duration = Duration::from_millis(1000);
 /// A random part of it, so that faults do not keep step with heartbeats and elections.
 pub(crate) const CALM_RANDOM_MS: u64 = 500;
+/// Said of an error before the first round: what to change, since the run has no report.
+pub(crate) const NOT_STARTED: &str =
+    "the cluster did not come up; give the run two cores, or the room or the rights that it lacks";
 /// How long the last look at the cluster may take.
 const LAST_VIEW_WITHIN: Duration = Duration::from_secs(20);
 
@@ -137,10 +140,10 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let interpose = scenario.fault.iter().any(FaultSpec::interposes);
     let noise = plan.noise.unwrap_or(scenario.cluster.noise);
     let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose };
-    let mut cluster = Cluster::start(&scenario.cluster, place).await?;
+    let mut cluster = Cluster::start(&scenario.cluster, place).await.context(NOT_STARTED)?;
     let network = cluster.network.kind();
     let specs = load::specs(&scenario.model, &cluster.processes.subclusters())?;
-    let models = load_all(scenario, &specs, &mut cluster, plan.seed).await?;
+    let models = load_all(scenario, &specs, &mut cluster, plan.seed).await.context(NOT_STARTED)?;
     let loaded = models.len();
 
     let (began, clock) = (Instant::now(), MachineClock::read()?);
@@ -166,7 +169,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         frontends_struck: Vec::new(),
     };
     let rounds = plan.repeat.unwrap_or(scenario.repeat);
-    let (mut ran, mut broke_down) = (Vec::new(), None);
+    let (mut ran, mut run_failure) = (Vec::new(), None);
     for number in 1..=rounds {
         // Load, not synchronisation: this much undisturbed traffic stands before every round.
         let calm = CALM + Duration::from_millis(scene.random.random_range(0..CALM_RANDOM_MS));
@@ -174,17 +177,16 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         match scene.round(scenario, number).await {
             Ok(round) => {
                 eprintln!("{}: round {number} of {rounds}: {}", scenario.name, round.words());
-                let stopped = round.broke_down.clone();
+                run_failure = round.run_failure.clone();
                 ran.push(round);
-                if let Some(why) = stopped {
-                    broke_down = Some(why);
+                if run_failure.is_some() {
                     break;
                 }
             }
             Err(error) => {
                 // A process that ended by itself, a cluster that was not whole before anything happened, or chaos
                 // itself.
-                broke_down = Some(Breakdown::of(format_args!("round {number}"), &error));
+                run_failure = Some(RunFailure::of(format_args!("round {number}"), &error));
                 break;
             }
         }
@@ -203,7 +205,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     let invariant_violations = violations(cluster.pages()).await;
     let journals: Vec<_> = cluster.journals.values().cloned().collect();
     if let Err(error) = cluster.stop_all().await {
-        broke_down.get_or_insert_with(|| Breakdown::of("the end", &error));
+        run_failure.get_or_insert_with(|| RunFailure::of("the end", &error));
     }
     let journals = journals.iter().map(|path| journal::read(path)).collect::<Result<Vec<_>>>()?;
     let executions = journal::judge(&journals);
@@ -214,7 +216,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
     };
     if last_view.is_none() {
         let why = anyhow!("no replica gives a linearizable view");
-        broke_down.get_or_insert_with(|| Breakdown::of("the end", &why));
+        run_failure.get_or_insert_with(|| RunFailure::of("the end", &why));
     }
 
     let acked: Vec<_> = (scenario.load.writes_rps > 0.0).then_some(&written.acked[..]).into_iter().collect();
@@ -245,7 +247,7 @@ async fn run_in(scenario: &Scenario, plan: &RunPlan, workspace: &Workspace) -> R
         views_compared: compared,
         fullest_permille: fullest,
         invariant_violations: &invariant_violations,
-        broke_down: broke_down.as_ref(),
+        run_failure: run_failure.as_ref(),
     };
     Ok(conclusion.report())
 }

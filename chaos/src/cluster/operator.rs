@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::layout::{OPERATOR, PKI};
 use super::{Cluster, Process, STOP_POLL, spec_of};
-use crate::breakdown::chaos_failed;
+use crate::run_failure::chaos_failed;
 
 /// How long one command may take: a new replica catches up, one that goes hands over.
 const COMMAND_WITHIN: Duration = Duration::from_secs(60);

@@ -19,10 +19,10 @@ use super::older_copy;
 use super::{
     Burners, Change, ClockTrouble, Direction, DiskEffect, FaultSpec, HeldThread, LinkEffect, Mover, Peers, StopMode,
 };
-use crate::breakdown::chaos_failed;
 use crate::cluster::{Cluster, Process};
 use crate::network::{OneWay, Troubles};
 use crate::report::FaultState;
+use crate::run_failure::chaos_failed;
 
 /// How long a process may take to stop after SIGSTOP: until each of its threads has been seen by the scheduler.
 const STOPPED_WITHIN: Duration = Duration::from_millis(200);
@@ -157,7 +157,7 @@ impl Injector {
     /// Installs a fault. What cannot be done here is skipped, and says why.
     ///
     /// # Errors
-    /// If chaos itself fails, which marks the error, or the cluster does not do what the fault waits for.
+    /// If chaos itself fails, which the error's cause says, or the cluster does not do what the fault waits for.
     pub(crate) async fn strike(
         &mut self,
         fault: &FaultSpec,
@@ -420,7 +420,7 @@ impl Injector {
     /// Ends a fault.
     ///
     /// # Errors
-    /// If chaos itself fails, which marks the error, or a victim has ended by itself.
+    /// If chaos itself fails, which the error's cause says, or a victim has ended by itself.
     pub(crate) fn end(&mut self, strike: &mut InjectedFault, cluster: &mut Cluster) -> Result<()> {
         match std::mem::replace(&mut strike.end, End::Nothing) {
             End::Nothing => {}

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, anyhow};
 use symphony_types::BootId;
 
 use super::boot;
-use crate::breakdown::{Mark, chaos_failed};
 use crate::cluster::{Cluster, Process};
+use crate::run_failure::{FailureCause, chaos_failed};
 
 /// How long it may take to find out and end.
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
@@ -63,7 +63,7 @@ async fn ends_and_is_replaced(cluster: &mut Cluster, replica: Process, disk: &st
     let started = tokio::time::Instant::now();
     while !cluster.has_ended(replica)? {
         if started.elapsed() >= ENDS_WITHIN {
-            return Err(anyhow!("{replica} runs on over {disk}").context(Mark::Forgot));
+            return Err(anyhow!("{replica} runs on over {disk}").context(FailureCause::Forgot));
         }
         tokio::time::sleep(POLL_EVERY).await;
     }

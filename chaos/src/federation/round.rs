@@ -16,11 +16,11 @@ use super::models::{in_place, is_loaded, rehomed, settled};
 use super::plans::Plans;
 use super::scenario::FederationScenario;
 use super::system::{Federation, FederationProcess, READY_WITHIN, VIEW_WITHIN};
-use crate::breakdown::Breakdown;
 use crate::cluster::Process;
 use crate::load::Observations;
 use crate::report::{Fault, FaultState};
 use crate::run::round::RoundRun;
+use crate::run_failure::RunFailure;
 
 /// How long every model with load may take to answer a request after the last fault has ended.
 const SERVING_WITHIN: Duration = Duration::from_secs(30);
@@ -213,11 +213,11 @@ impl Scene<'_> {
         let number = round.number;
         match self.until_answered(&all, round.healed_at, "an answer of every model").await {
             Ok(at) => round.serving_at = Some(at),
-            Err(error) => round.broke_down = Some(Breakdown::of(format_args!("round {number}"), &error)),
+            Err(error) => round.run_failure = Some(RunFailure::of(format_args!("round {number}"), &error)),
         }
         match self.until_settled("a settled federation after the faults").await {
             Ok(_) => round.whole_at = Some(Instant::now()),
-            Err(error) => round.broke_down = Some(Breakdown::of(format_args!("round {number}"), &error)),
+            Err(error) => round.run_failure = Some(RunFailure::of(format_args!("round {number}"), &error)),
         }
     }
 

@@ -15,7 +15,6 @@ use super::round::Scene;
 use super::scenario::FederationScenario;
 use super::system::Federation;
 use crate::admin::{AdminClients, Commits, Story, lost, recorder};
-use crate::breakdown::Breakdown;
 use crate::cluster::{CLUSTER, ClusterSetup};
 use crate::journal::{self, Executions};
 use crate::load::{Fate, GRACE, Observation, RunningLoad};
@@ -23,7 +22,10 @@ use crate::report::{Ledger, Report};
 use crate::run::conclusion::Conclusion;
 use crate::run::machine_clock::MachineClock;
 use crate::run::round::RoundRun;
-use crate::run::{CALM, CALM_RANDOM_MS, RunPlan, Times, frontends_counts, idle, in_workspace, last_view, violations};
+use crate::run::{
+    CALM, CALM_RANDOM_MS, NOT_STARTED, RunPlan, Times, frontends_counts, idle, in_workspace, last_view, violations,
+};
+use crate::run_failure::RunFailure;
 use crate::scenario::{Aim, Links};
 use crate::views::Views;
 
@@ -43,11 +45,11 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let noise = plan.noise.unwrap_or(scenario.federation.noise);
     let links = Links::Direct;
     let place = ClusterSetup { name: CLUSTER, binary: &plan.binary, dir, timing, links, noise, interpose: false };
-    let federation = Federation::start(&scenario.federation, place).await?;
+    let federation = Federation::start(&scenario.federation, place).await.context(NOT_STARTED)?;
     let names: Vec<_> = federation.clusters.iter().map(|(name, _)| name.clone()).collect();
     let models = models(scenario, &names)?;
     for model in &models {
-        model.load(&federation.client).await.with_context(|| model.spec.name.clone())?;
+        model.load(&federation.client).await.with_context(|| model.spec.name.clone()).context(NOT_STARTED)?;
     }
     let specs: Vec<_> = models.iter().map(|model| model.spec.clone()).filter(|spec| is_loaded(&spec.name)).collect();
     let loaded: Vec<_> = specs.iter().map(|spec| spec.name.clone()).collect();
@@ -62,7 +64,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let frontends = federation.frontends.clone();
     let mut scene =
         Scene { federation, random: own, plans: &plans, observations: Default::default(), loaded: loaded.clone() };
-    scene.until_settled("every model to be served").await?;
+    scene.until_settled("every model to be served").await.context(NOT_STARTED)?;
 
     let (began, clock) = (Instant::now(), MachineClock::read()?);
     let load = RunningLoad::start(&scenario.load, &specs, &frontends, plan.seed).await?;
@@ -78,22 +80,21 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     }
 
     let rounds = plan.repeat.unwrap_or(scenario.repeat);
-    let (mut ran, mut broke_down) = (Vec::new(), None);
+    let (mut ran, mut run_failure) = (Vec::new(), None);
     for number in 1..=rounds {
         let calm = CALM + Duration::from_millis(random.random_range(0..CALM_RANDOM_MS));
         tokio::time::sleep(calm).await;
         match scene.round(scenario, number).await {
             Ok(round) => {
                 eprintln!("{}: round {number} of {rounds}: {}", scenario.name, round.words());
-                let stopped = round.broke_down.clone();
+                run_failure = round.run_failure.clone();
                 ran.push(round);
-                if stopped.is_some() {
-                    broke_down = stopped;
+                if run_failure.is_some() {
                     break;
                 }
             }
             Err(error) => {
-                broke_down = Some(Breakdown::of(format_args!("round {number}"), &error));
+                run_failure = Some(RunFailure::of(format_args!("round {number}"), &error));
                 break;
             }
         }
@@ -121,7 +122,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
             Some(view) => writes_lost.extend(lost(written, &view)),
             None => {
                 let why = anyhow!("{name} gives no linearizable view");
-                broke_down.get_or_insert_with(|| Breakdown::of("the end", &why));
+                run_failure.get_or_insert_with(|| RunFailure::of("the end", &why));
             }
         }
     }
@@ -140,7 +141,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
     let journals: Vec<Vec<_>> =
         federation.clusters.iter().map(|(_, cluster)| cluster.journals.values().cloned().collect()).collect();
     if let Err(error) = federation.stop_all().await {
-        broke_down.get_or_insert_with(|| Breakdown::of("the end", &error));
+        run_failure.get_or_insert_with(|| RunFailure::of("the end", &error));
     }
     let judged = |paths: &Vec<_>| {
         let journals = paths.iter().map(|path: &std::path::PathBuf| journal::read(path)).collect::<Result<Vec<_>>>()?;
@@ -182,7 +183,7 @@ async fn run_in(scenario: &FederationScenario, plan: &RunPlan, workspace: &Works
         views_compared: compared,
         fullest_permille: fullest,
         invariant_violations: &invariant_violations,
-        broke_down: broke_down.as_ref(),
+        run_failure: run_failure.as_ref(),
     };
     Ok(conclusion.report())
 }

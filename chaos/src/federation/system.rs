@@ -18,9 +18,9 @@ use symphony_types::NodeId;
 
 use super::fault::How;
 use super::scenario::FederationShape;
-use crate::breakdown::chaos_failed;
 use crate::cluster::{Cluster, ClusterSetup, Defaults, Pki, Process};
 use crate::network::own_loopback;
+use crate::run_failure::chaos_failed;
 use crate::scenario::{ClusterShape, Links};
 
 /// The federation's name.

@@ -7,11 +7,11 @@ use symphony_config::Timing;
 use symphony_load::{ModelReport, Report as LoadReport};
 
 use crate::admin::{Acked, Story};
-use crate::breakdown::Breakdown;
 use crate::checker::{Evidence, judge};
 use crate::journal::Executions;
 use crate::load::{Fate, Observation};
 use crate::report::{Fault, Ledger, Report};
+use crate::run_failure::RunFailure;
 use crate::scenario::{Aim, Promise, Round};
 
 use super::Times;
@@ -50,7 +50,7 @@ pub(crate) struct Conclusion<'a> {
     pub(crate) views_compared: u64,
     pub(crate) fullest_permille: u64,
     pub(crate) invariant_violations: &'a [(String, u64)],
-    pub(crate) broke_down: Option<&'a Breakdown>,
+    pub(crate) run_failure: Option<&'a RunFailure>,
 }
 
 impl Conclusion<'_> {
@@ -94,7 +94,7 @@ impl Conclusion<'_> {
             writes_lost,
             findings: self.findings,
             story,
-            broke_down: self.broke_down,
+            run_failure: self.run_failure,
             calm,
             times: self.times,
             load_failure: (!self.load.verdict.passed()).then(|| self.load.verdict.to_string()),

@@ -12,11 +12,11 @@ use symphony_protocol::view::View;
 use symphony_testkit::wait_until_async;
 use symphony_types::{NodeId, SubclusterId, Token};
 
-use crate::breakdown::Breakdown;
 use crate::cluster::{Cluster, Process, Processes, whole};
 use crate::fault::{Direction, FaultSpec, FaultTarget, InjectedFault, Injector, Peers, boot};
 use crate::load::{Fate, Observation, Observations};
 use crate::report::{Fault, FaultState};
+use crate::run_failure::RunFailure;
 use crate::scenario::Scenario;
 use crate::views::Views;
 
@@ -36,7 +36,7 @@ pub(super) struct Scene<'a> {
     pub(super) models: usize,
     /// Replicas whose views are watched.
     pub(super) followed: BTreeSet<Process>,
-    /// One for each fault that struck a frontend, also of a round that broke down.
+    /// One for each fault that struck a frontend, also of a round that an error ended.
     pub(super) frontends_struck: Vec<FrontendStruck>,
 }
 
@@ -85,8 +85,8 @@ pub(crate) struct RoundRun {
     pub(crate) whole_at: Option<Instant>,
     /// What was missing when the cluster was last seen not to be whole.
     pub(crate) missing_last: Option<String>,
-    /// Why the cluster did not come back, if it did not.
-    pub(crate) broke_down: Option<Breakdown>,
+    /// Why the cluster did not come back, if it did not; no further round is run.
+    pub(crate) run_failure: Option<RunFailure>,
 }
 
 /// What happens next in a round.
@@ -118,7 +118,7 @@ impl RoundRun {
             serving_at: None,
             whole_at: None,
             missing_last: None,
-            broke_down: None,
+            run_failure: None,
         }
     }
 
@@ -358,11 +358,11 @@ impl Scene<'_> {
         let (serving, returned) = tokio::join!(serving, returned);
         match serving {
             Ok(at) => round.serving_at = Some(at),
-            Err(error) => round.broke_down = Some(Breakdown::of(format_args!("round {}", round.number), &error)),
+            Err(error) => round.run_failure = Some(RunFailure::of(format_args!("round {}", round.number), &error)),
         }
         match returned {
             Ok(at) => round.whole_at = Some(at),
-            Err(error) => round.broke_down = Some(Breakdown::of(format_args!("round {}", round.number), &error)),
+            Err(error) => round.run_failure = Some(RunFailure::of(format_args!("round {}", round.number), &error)),
         }
         round.missing_last = missing.into_inner();
     }

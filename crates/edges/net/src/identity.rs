@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use symphony_types::is_name;
+use symphony_types::{is_name, looks_like_an_id};
 
 /// The role of a process in a cluster; it determines which ports the process may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +67,9 @@ pub enum IdentityError {
     /// A name contains invalid characters.
     #[error("`{0}` is no name; expected 1 to 63 of a-z, 0-9 and -, beginning with a letter or digit")]
     Name(String),
+    /// A backend or frontend is named like an id, which commands would take for that of another process.
+    #[error("`{0}` looks like the id of a process; expected a name that is not one of n, b, f and a number")]
+    LooksLikeAnId(String),
 }
 
 /// The identity in a certificate: the URI `spiffe://CLUSTER/ROLE/NAME` among its alternative names.
@@ -84,12 +87,15 @@ impl Identity {
     /// An identity with checked names.
     ///
     /// # Errors
-    /// If one of the names has characters that names do not have.
+    /// If one of the names has characters that names do not have, or a backend or frontend is named like an id.
     pub fn new(cluster: &str, role: Role, name: &str) -> Result<Self, IdentityError> {
         for text in [cluster, name] {
             if !is_name(text) {
                 return Err(IdentityError::Name(text.to_owned()));
             }
+        }
+        if matches!(role, Role::Backend | Role::Frontend) && looks_like_an_id(name) {
+            return Err(IdentityError::LooksLikeAnId(name.to_owned()));
         }
         Ok(Self { cluster: cluster.to_owned(), role, name: name.to_owned() })
     }
@@ -169,6 +175,16 @@ mod tests {
             ["spiffe:///backend/b", "spiffe://blue/backend/", "spiffe://Blue/backend/b", "spiffe://b/backend/.."]
         {
             assert!(matches!(text.parse::<Identity>(), Err(IdentityError::Name(_))), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_backend_or_frontend_is_named_like_the_id_of_another_process() {
+        for text in ["spiffe://blue/backend/b1", "spiffe://blue/frontend/b1", "spiffe://blue/frontend/n12"] {
+            assert!(matches!(text.parse::<Identity>(), Err(IdentityError::LooksLikeAnId(_))), "{text}");
+        }
+        for text in ["spiffe://b1/backend/b-1", "spiffe://blue/scheduler/1", "spiffe://blue/operator/b1"] {
+            assert!(text.parse::<Identity>().is_ok(), "{text}");
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 /// Pause after a failed registration.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
-/// Limit from an accepted registration until the view shows it.
+/// Limit from an accepted registration until this replica has applied it.
 const APPLIED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Pause after a refused registration: an operator has to act.
@@ -89,19 +89,21 @@ pub(crate) async fn run(
     let policy_views = views.clone();
     let keep = async {
         loop {
-            if let Err(refusal) = register(&registration, &process, &proposer, &metrics).await {
-                fatal.send_replace(Some(refusal));
-                return;
-            }
-            // The committed registration is not applied here yet. If the replica is declared down again before the
-            // view is read, waiting for "up" would take for ever.
-            let applied = timeout(APPLIED_WITHIN, views.wait_for(up)).await.map(|seen| seen.is_ok());
-            match applied {
-                Ok(true) => process.taken_in(),
-                Ok(false) => return,
-                // A replica that applies nothing gets no answer from the leader, and must not flap with each attempt.
-                Err(_) => {
-                    tokio::time::sleep(hold_down.next(Duration::ZERO)).await;
+            let index = match register(&registration, &process, &proposer, &metrics).await {
+                Ok(index) => index,
+                Err(refusal) => {
+                    fatal.send_replace(Some(refusal));
+                    return;
+                }
+            };
+            match is_up_once_applied(index, up, &mut views).await {
+                Some(true) => process.taken_in(),
+                None => return,
+                // It must not flap with each attempt. One that applies nothing gets no answer from the leader.
+                Some(false) => {
+                    let wait = hold_down.next(Duration::ZERO);
+                    tracing::warn!(?wait, "this replica is not up after its registration; it registers again");
+                    tokio::time::sleep(wait).await;
                     if contact_state.wait_for(|contact_state| contact_state.heard).await.is_err() {
                         return;
                     }
@@ -132,6 +134,18 @@ pub(crate) async fn run(
     }
 }
 
+/// Whether this replica is up in its own view as soon as that has its registration, which was committed at `index`. It
+/// may not be: where it was declared down again at once, both entries can be applied together. Nor is it if it applies
+/// nothing for [`APPLIED_WITHIN`]. None if there are no more views.
+async fn is_up_once_applied(
+    index: u64,
+    up: impl Fn(&Arc<View>) -> bool,
+    views: &mut watch::Receiver<Arc<View>>,
+) -> Option<bool> {
+    let applied = timeout(APPLIED_WITHIN, views.wait_for(|view| view.applied_index >= index)).await;
+    applied.map_or(Some(false), |view| view.ok().map(|view| up(&view)))
+}
+
 /// Tells the cluster which policies this program adds, as soon as that can be written down.
 async fn report_policies(process: &Process, proposer: &Proposer, mut views: watch::Receiver<Arc<View>>) -> Infallible {
     let names: Vec<_> = process.config.policies.names().map(str::to_owned).collect();
@@ -157,13 +171,13 @@ fn is_another(process: &Process, view: &View) -> bool {
     names_another(process.config.node, &process.boot_history, view)
 }
 
-/// Registers; an error if no attempt can succeed.
+/// Registers, and returns the index of the log at which it did; an error if no attempt can succeed.
 async fn register(
     registration: &Command,
     process: &Process,
     proposer: &Proposer,
     metrics: &Metrics,
-) -> Result<(), Fatal> {
+) -> Result<u64, Fatal> {
     loop {
         let registered = match proposer.linearize(false).await {
             // By the leader's view, which is complete. A leader's own log is complete too.
@@ -177,9 +191,9 @@ async fn register(
             Err(error) => Err(error),
         };
         let wait = match registered {
-            Ok(_) => {
+            Ok(accepted) => {
                 metrics.registrations.inc();
-                return Ok(());
+                return Ok(accepted.index);
             }
             Err(CallError::Refused(refusal @ (Refusal::NodeRemoved { .. } | Refusal::DiskLost { .. }))) => {
                 return Err(Fatal(refusal.to_string()));
@@ -234,6 +248,24 @@ impl HoldDown {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_that_is_declared_down_with_its_registration_sees_so_at_once() {
+        let at = |applied_index| Arc::new(View { applied_index, ..View::default() });
+        let (publish, mut views) = watch::channel(at(6));
+        let began = Instant::now();
+        assert_eq!(is_up_once_applied(7, |_| true, &mut views).await, Some(false), "it applies nothing");
+        assert!(began.elapsed() >= APPLIED_WITHIN);
+
+        let began = Instant::now();
+        publish.send_replace(at(8));
+        assert_eq!(is_up_once_applied(7, |view| view.applied_index < 8, &mut views).await, Some(false));
+        assert_eq!(is_up_once_applied(7, |view| view.applied_index == 8, &mut views).await, Some(true));
+        assert_eq!(began.elapsed(), Duration::ZERO, "no view has to show that it ever was up");
+
+        drop(publish);
+        assert_eq!(is_up_once_applied(9, |_| true, &mut views).await, None);
+    }
 
     #[test]
     fn a_replica_that_flaps_stays_away_for_longer_and_longer_and_is_trusted_again_in_the_end() {
