@@ -306,7 +306,7 @@ mod tests {
         let range_of = |gpus: f64| {
             let mut control = PoolControl::default();
             let starts: Vec<_> = (1..400)
-                .map(|tick| {
+                .map(|tick: u64| {
                     let input = PoolInput {
                         account: asks(gpus * (1 + (tick * 5) % 7) as f64 / 4.0),
                         gpus: idle([10, 0]),
