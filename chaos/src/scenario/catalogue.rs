@@ -3,6 +3,8 @@
 /// Names and texts.
 pub(super) const ALL: &[(&str, &str)] = &[
     ("kill-subcluster-leader", include_str!("../../scenarios/kill-subcluster-leader.toml")),
+    ("take-over-at-a-twentieth", include_str!("../../scenarios/take-over-at-a-twentieth.toml")),
+    ("take-over-at-half", include_str!("../../scenarios/take-over-at-half.toml")),
     ("kill-leader-of-a-stage", include_str!("../../scenarios/kill-leader-of-a-stage.toml")),
     ("kill-raft-leader", include_str!("../../scenarios/kill-raft-leader.toml")),
     ("pause-subcluster-leader", include_str!("../../scenarios/pause-subcluster-leader.toml")),

@@ -8,6 +8,8 @@ use serde::Deserialize;
 pub enum AutoRule {
     /// Batches start later the higher the load is; without this rule, at once.
     Load,
+    /// A model that keeps less than one GPU busy waits three executions at most.
+    ShortWaits,
     /// Waiting ends once another arrival has become unlikely.
     Gaps,
     /// Starts of a model are spaced.

@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn more_load_never_starts_batches_earlier_and_small_steps_stay_small(
+        fn more_load_never_starts_batches_earlier(
             steps in prop::array::uniform9(0.0..0.3_f64), factor in 0.5..1.0_f64,
         ) {
             let mut load = 0.0;

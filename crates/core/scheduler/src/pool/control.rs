@@ -300,6 +300,33 @@ mod tests {
     }
 
     #[test]
+    fn an_uneven_load_moves_the_start_by_a_tenth_between_the_edges_and_hardly_at_them() {
+        // Seven ticks in turn ask for one to seven quarters of the mean. No window of twenty has each of them equally
+        // often, so the mean of a window varies by a twenty-fifth.
+        let range_of = |gpus: f64| {
+            let mut control = PoolControl::default();
+            let starts: Vec<_> = (1..400)
+                .map(|tick: u64| {
+                    let input = PoolInput {
+                        account: asks(gpus * (1 + (tick * 5) % 7) as f64 / 4.0),
+                        gpus: idle([10, 0]),
+                        ..PoolInput::default()
+                    };
+                    control.step(Time::ZERO + POOL_TICK.saturating_mul(tick), input);
+                    control.signal.early_start.share()
+                })
+                .skip(TICKS)
+                .collect();
+            (starts.iter().copied().fold(1.0, f64::min), starts.iter().copied().fold(0.0, f64::max))
+        };
+        // Up to 4.5 GPUs batches start at once, from 9 on as late as ever.
+        for (gpus, wanted) in [(4.5, 0.98..1.001), (7.2, 0.39..0.61), (9.0, 0.099..0.101)] {
+            let (least, most) = range_of(gpus);
+            assert!(wanted.contains(&least) && wanted.contains(&most), "{gpus} GPUs: {least} to {most}");
+        }
+    }
+
+    #[test]
     fn who_wants_whole_gpus_idle_has_batches_start_late_however_many_there_are() {
         let mut control = PoolControl::default();
         let gpus = idle([10, 0]);

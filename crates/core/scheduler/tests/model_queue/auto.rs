@@ -78,12 +78,13 @@ fn starts_of_one_model_keep_a_distance_so_that_a_burst_does_not_take_all_gpus_on
 #[test]
 fn a_model_that_keeps_less_than_one_gpu_busy_waits_no_longer_than_three_executions() {
     // W = 79 − ℓ(1) = 73 ms, of which 3 ℓ(1) = 18 ms are waited: it starts 55 ms before frontrun.
-    let start = |every_ms: u64| {
+    let start = |every_ms: u64, left_out: &[AutoRule]| {
         let profile = LatencyProfile::from_line(1.0, 5.0, 64).unwrap();
         let (delays, slo) = (Delays::default(), Nanos::from_millis(79));
         let config =
             ModelQueueConfig { profiles: profile.into(), slo, policy: Policy::AUTO, delays, requests_max: 900 };
         let mut host = Host { queue: ModelQueue::new(config), actions: ModelActions::default() };
+        host.queue.leave_out(left_out);
         host.step(
             ms(0),
             ModelInput::Pool(PoolSignal { early_start: EarlyStart::from_millionths(1), ..PoolSignal::NONE }),
@@ -98,8 +99,9 @@ fn a_model_that_keeps_less_than_one_gpu_busy_waits_no_longer_than_three_executio
         let [ModelAction::Offer { candidate: Some(candidate), .. }, ..] = last[..] else { panic!("{last:?}") };
         candidate.frontrun.since(candidate.start)
     };
-    assert_eq!(start(10), Nanos::from_millis(55), "300 a second keep half a GPU busy");
-    assert!(start(1) < Nanos::from_millis(1), "3000 a second keep three busy");
+    assert_eq!(start(10, &[]), Nanos::from_millis(55), "300 a second keep half a GPU busy");
+    assert!(start(10, &[AutoRule::ShortWaits]) < Nanos::from_millis(1), "the rule is left out");
+    assert!(start(1, &[]) < Nanos::from_millis(1), "3000 a second keep three busy");
 }
 
 #[test]

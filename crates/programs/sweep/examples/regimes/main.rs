@@ -47,10 +47,14 @@ struct Options {
     /// Only regimes whose name contains this, or one of several.
     #[arg(long)]
     only: Vec<String>,
+    /// Only so many of them: the first ones are a fair sample of the grid.
+    #[arg(long)]
+    first: Option<usize>,
     /// The spread of execution times (lognormal sigma) in every regime, instead of its own; several one after another.
     #[arg(long)]
     noise: Vec<f64>,
-    /// Leave out this rule of `auto` (`load`, `gaps`, `spacing`, `overrun`, `budget`) in the policy that is judged.
+    /// Leave out this rule of `auto` (`load`, `short_waits`, `gaps`, `spacing`, `overrun`, `budget`) in the policy that is
+    /// judged.
     #[arg(long)]
     without: Option<String>,
     /// Simulated seconds of each run.
@@ -86,6 +90,7 @@ impl Options {
         if !self.only.is_empty() {
             regimes.retain(|regime| self.only.iter().any(|part| regime.name.contains(part)));
         }
+        regimes.truncate(self.first.unwrap_or(usize::MAX));
         Ok(regimes)
     }
 

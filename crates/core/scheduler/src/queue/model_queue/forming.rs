@@ -183,7 +183,7 @@ impl ModelQueue {
             EarlyStart::AT_ONCE
         };
         let mut early = affordable.of(wait);
-        if window.below_one_gpu && affordable != EarlyStart::NONE {
+        if window.below_one_gpu && affordable != EarlyStart::NONE && self.rules.short_waits {
             early = early.max(wait - alone.saturating_mul(WAIT_MAX));
         }
         let mut start = frontrun - early;
