@@ -158,7 +158,7 @@ impl<'a> Lab<'a> {
         };
         let goodputs = self.sweep.goodputs(&scenarios, &tell)?;
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.extend(open_keys.into_iter().cloned().zip(goodputs.into_iter().map(|goodput| goodput.rate_rps)));
+        found.extend(open_keys.into_iter().cloned().zip(goodputs));
         Ok(keys.iter().map(|key| found[key]).collect())
     }
 
