@@ -18,7 +18,8 @@ use crate::system::System;
 pub enum Size {
     /// As on the committed pages.
     Full,
-    /// Short, with one seed and few points: shows that everything works, and roughly the results.
+    /// Short, with one seed, few points and those systems that the tests compare: shows that everything works, and
+    /// roughly the results.
     Quick,
 }
 
