@@ -1,6 +1,6 @@
 //! `auto` is never far from the best fixed policy (docs/adr/0008), in regimes that set them far apart.
 
-use symphony_simulator::{ModelResult, find_goodput, simulate};
+use symphony_simulator::{ModelResult, find_goodput, meets_slo, simulate};
 use symphony_types::Nanos;
 use symphony_workload::Scenario;
 
@@ -24,34 +24,50 @@ const NOISE: f64 = 0.015;
 /// What `auto` may lose against the best fixed policy.
 const LOSS_MAX: f64 = 0.02;
 
-/// Checks that `auto` keeps up with the better of deferral and starting at once, and that these differ by at least
-/// `apart`: else the regime would test nothing.
+/// A fixed policy that wins and the one that loses.
+const DEFERRAL_WINS: [&str; 2] = ["'symphony'", "'eager'"];
+const AT_ONCE_WINS: [&str; 2] = ["'eager'", "'symphony'"];
+
+/// Whether most seeds pass at this rate, as in a search for goodput.
+fn passes(scenario: &Scenario, rate_rps: f64) -> bool {
+    let passed = scenario.seeds.iter().filter(|&&seed| meets_slo(scenario, seed, rate_rps).unwrap().passed);
+    2 * passed.count() > scenario.seeds.len()
+}
+
+/// Checks that `auto` keeps up with the fixed policy that wins, and that this one is ahead by at least `apart`: else
+/// the regime would test nothing.
 #[track_caller]
-fn keeps_up(gpus: u32, models: &str, arrival: &str, apart: f64) {
-    keeps_up_with(gpus, models, &format!("arrival = {arrival}"), apart);
+fn keeps_up(policies: [&str; 2], gpus: u32, models: &str, arrival: &str, apart: f64) {
+    keeps_up_with(policies, gpus, models, &format!("arrival = {arrival}"), apart);
 }
 
 #[track_caller]
-fn keeps_up_with(gpus: u32, models: &str, workload: &str, apart: f64) {
-    let goodput = |policy: &str| find_goodput(&scenario(policy, gpus, models, workload)).unwrap();
-    let fixed = ["'symphony'", "'eager'"].map(goodput);
-    let best = fixed[0].max(fixed[1]);
-    assert!(best >= fixed[0].min(fixed[1]) * apart, "the regime tells nothing apart: {fixed:?}");
-    let auto = goodput("'auto'");
-    assert!(auto >= best * (1.0 - LOSS_MAX - NOISE), "auto reaches {auto}, the fixed policies {fixed:?}");
+fn keeps_up_with(policies: [&str; 2], gpus: u32, models: &str, workload: &str, apart: f64) {
+    keeps(policies, gpus, models, workload, apart, 1.0 - LOSS_MAX - NOISE);
+}
+
+/// The same where `auto` keeps this share. Only the winner's goodput is searched: of the others one rate says enough.
+#[track_caller]
+fn keeps([winner, other]: [&str; 2], gpus: u32, models: &str, workload: &str, apart: f64, share: f64) {
+    let [winner, other, auto] = [winner, other, "'auto'"].map(|policy| scenario(policy, gpus, models, workload));
+    let best = find_goodput(&winner).unwrap();
+    assert!(!passes(&other, best / apart), "the regime tells nothing apart: {:?} of {best}", find_goodput(&other));
+    assert!(passes(&auto, best * share), "auto reaches {:?} of {best}", find_goodput(&auto));
 }
 
 #[test]
 fn where_deferral_wins() {
-    keeps_up(8, "name = 'resnet50', alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 25", "'poisson'", 1.3);
-    keeps_up(32, "name = 'densenet121', count = 16, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 50", "'poisson'", 1.1);
+    let resnet = "name = 'resnet50', alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 25";
+    keeps_up(DEFERRAL_WINS, 8, resnet, "'poisson'", 1.3);
+    let densenets = "name = 'densenet121', count = 16, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 50";
+    keeps_up(DEFERRAL_WINS, 32, densenets, "'poisson'", 1.1);
 }
 
 #[test]
 fn where_starting_at_once_wins() {
     let resnets = "name = 'resnet50', count = 20, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 50";
-    keeps_up(8, resnets, "'poisson'", 1.3);
-    keeps_up(32, resnets, "{ gamma = 0.05 }", 1.05);
+    keeps_up(AT_ONCE_WINS, 8, resnets, "'poisson'", 1.3);
+    keeps_up(AT_ONCE_WINS, 32, resnets, "{ gamma = 0.05 }", 1.05);
 }
 
 #[test]
@@ -59,46 +75,46 @@ fn where_rarely_asked_models_would_fill_the_gpus_with_small_batches() {
     // By gaps alone these would start at once: 0.92 and 0.89 of deferral.
     let zipf = "arrival = 'poisson', popularity = { zipf = 0.9 }";
     let inceptions = "name = 'inceptionv3', count = 20, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
-    keeps_up_with(32, inceptions, zipf, 1.3);
+    keeps_up_with(DEFERRAL_WINS, 32, inceptions, zipf, 1.3);
     let densenets = "name = 'densenet121', count = 8, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
     // Falls short (docs/adr/0008): 0.95 of deferral.
-    let goodput = |policy| find_goodput(&scenario(policy, 14, densenets, zipf)).unwrap();
-    let [symphony, auto, eager] = ["'symphony'", "'auto'", "'eager'"].map(goodput);
-    assert!(symphony > 1.3 * eager, "the regime tells nothing apart: {symphony} and {eager}");
-    assert!(auto > 0.93 * symphony, "auto reaches {auto}, deferral {symphony}");
+    keeps(DEFERRAL_WINS, 14, densenets, zipf, 1.3, 0.93);
 }
 
 #[test]
 fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
     // Eager starts fill all GPUs with single requests, and only full batches would get them out of that.
     let densenets = "name = 'densenet121', count = 16, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
-    keeps_up(24, densenets, "{ gamma = 0.5 }", 1.3);
-    keeps_up(24, densenets, "'poisson'", 1.3);
+    keeps_up(DEFERRAL_WINS, 24, densenets, "{ gamma = 0.5 }", 1.3);
+    keeps_up(DEFERRAL_WINS, 24, densenets, "'poisson'", 1.3);
     // Fewer GPUs for a model: its fixed costs alone keep just one busy, but slack is dear where a batch runs for longer
     // than it gathers.
     let densenets = "name = 'densenet121', count = 8, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
-    let goodput = |policy| find_goodput(&scenario(policy, 12, densenets, "arrival = { gamma = 0.5 }")).unwrap();
-    let [symphony, auto, eager] = ["'symphony'", "'auto'", "'eager'"].map(goodput);
-    assert!(symphony > 1.1 * eager, "the regime tells nothing apart: {symphony} and {eager}");
     // Falls short (docs/adr/0008): 0.96 of deferral.
-    assert!(auto > 0.94 * symphony, "auto reaches {auto}, deferral {symphony}");
+    keeps(DEFERRAL_WINS, 12, densenets, "arrival = { gamma = 0.5 }", 1.1, 0.94);
 }
 
 #[test]
 fn where_the_company_that_bursts_bring_is_worth_waiting_for() {
     // By the mean rate no other request comes within the SLO; after an arrival, the gaps say otherwise.
     let inceptions = "name = 'inceptionv3', count = 8, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
-    keeps_up(8, inceptions, "{ gamma = 0.2 }", 1.2);
+    keeps_up(DEFERRAL_WINS, 8, inceptions, "{ gamma = 0.2 }", 1.2);
 }
 
 #[test]
 fn where_the_fixed_cost_is_small_or_a_model_has_one_gpu() {
-    keeps_up(12, "name = 'bert', count = 8, alpha_ms = 7.008, beta_ms = 0.159, slo_ms = 25", "'poisson'", 1.05);
+    let berts = "name = 'bert', count = 8, alpha_ms = 7.008, beta_ms = 0.159, slo_ms = 25";
+    keeps_up(AT_ONCE_WINS, 12, berts, "'poisson'", 1.05);
     // Falls short (docs/adr/0008): 0.96 of the better.
     let densenets = "name = 'densenet121', count = 8, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
-    let goodput = |policy| find_goodput(&scenario(policy, 8, densenets, "arrival = { gamma = 0.7 }")).unwrap();
-    let [symphony, auto, eager] = ["'symphony'", "'auto'", "'eager'"].map(goodput);
-    assert!(auto > 0.94 * symphony.max(eager), "auto reaches {auto}, deferral {symphony}, at once {eager}");
+    let of = |policy| scenario(policy, 8, densenets, "arrival = { gamma = 0.7 }");
+    let [symphony, eager] = ["'symphony'", "'eager'"].map(|policy| find_goodput(&of(policy)).unwrap());
+    let auto = of("'auto'");
+    assert!(
+        passes(&auto, 0.94 * symphony.max(eager)),
+        "auto reaches {:?}, deferral {symphony}, at once {eager}",
+        find_goodput(&auto)
+    );
 }
 
 #[test]
@@ -112,10 +128,11 @@ fn a_patient_model_does_not_take_the_gpus_that_impatient_ones_need() {
             {{ name = 'impatient', count = 4, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 25"
         )
     };
-    keeps_up_with(24, &with(inception, 0.2, 2000), "arrival = 'poisson', popularity = 'weights'", 1.1);
-    keeps_up_with(4, &with(inception, 0.2, 1000), "arrival = 'poisson', popularity = 'weights'", 1.25);
-    let bert = "alpha_ms = 7.008, beta_ms = 0.159";
-    keeps_up_with(8, &with(bert, 0.2, 1000), "arrival = { gamma = 0.2 }, popularity = 'weights'", 1.05);
+    let poisson = "arrival = 'poisson', popularity = 'weights'";
+    keeps_up_with(DEFERRAL_WINS, 24, &with(inception, 0.2, 2000), poisson, 1.1);
+    keeps_up_with(AT_ONCE_WINS, 4, &with(inception, 0.2, 1000), poisson, 1.25);
+    let (bert, bursts) = ("alpha_ms = 7.008, beta_ms = 0.159", "arrival = { gamma = 0.2 }, popularity = 'weights'");
+    keeps_up_with(AT_ONCE_WINS, 8, &with(bert, 0.2, 1000), bursts, 1.05);
 }
 
 #[test]
@@ -158,7 +175,8 @@ fn where_there_is_time_to_spare_answers_are_as_fast_as_those_that_start_at_once(
 fn overload_costs_no_goodput() {
     let models = "name = 'resnet50', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100";
     let scenario = scenario("'auto'", 24, models, "arrival = 'poisson'");
-    let peak = find_goodput(&scenario).unwrap();
+    // Its goodput, from docs/papers/symphony-fig10-differences.csv.
+    let peak = 21_045.0;
     for load in [1.1, 1.5, 2.0] {
         let good = simulate(&scenario, 1, peak * load).unwrap().good_rps;
         assert!(good >= 0.98 * peak, "at {load} times the peak of {peak}, {good} requests per second are good");
@@ -173,10 +191,12 @@ fn who_defers_requests_of_several_items_keeps_up_with_who_does_not() {
         (32, "name = 'inceptionv3', count = 20, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 30", "[1, 4]", 0.9),
     ] {
         let models = format!("{model}, items = {{ uniform = {items} }}");
-        let goodput = |policy| find_goodput(&scenario(policy, gpus, &models, "arrival = 'poisson'")).unwrap();
-        let [symphony, auto, eager] = ["'symphony'", "'auto'", "'eager'"].map(goodput);
+        let of = |policy| scenario(policy, gpus, &models, "arrival = 'poisson'");
+        let [symphony, eager] = ["'symphony'", "'eager'"].map(|policy| find_goodput(&of(policy)).unwrap());
         assert!(symphony > least * eager, "{symphony} of {eager}");
-        assert!(auto > (1.0 - LOSS_MAX - NOISE) * eager.max(symphony), "auto {auto} of {eager} and {symphony}");
+        let (auto, best) = (of("'auto'"), eager.max(symphony));
+        let reached = passes(&auto, (1.0 - LOSS_MAX - NOISE) * best);
+        assert!(reached, "auto {:?} of {eager} and {symphony}", find_goodput(&auto));
     }
 }
 

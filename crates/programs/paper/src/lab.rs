@@ -18,7 +18,8 @@ use crate::system::System;
 pub enum Size {
     /// As on the committed pages.
     Full,
-    /// Short, with one seed and few points: shows that everything works, and roughly the results.
+    /// Short, with one seed, few points and those systems that the tests compare: shows that everything works, and
+    /// roughly the results.
     Quick,
 }
 
@@ -158,7 +159,7 @@ impl<'a> Lab<'a> {
         };
         let goodputs = self.sweep.goodputs(&scenarios, &tell)?;
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
-        found.extend(open_keys.into_iter().cloned().zip(goodputs.into_iter().map(|goodput| goodput.rate_rps)));
+        found.extend(open_keys.into_iter().cloned().zip(goodputs));
         Ok(keys.iter().map(|key| found[key]).collect())
     }
 

@@ -201,7 +201,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     println!("model, models, gpus, slo_ms, shape, items, seed, policy, goodput_rps");
     let goodputs = Sweep::new(options.threads).goodputs(&scenarios, &tell)?;
-    let goodputs: Vec<f64> = goodputs.into_iter().map(|goodput| goodput.rate_rps).collect();
 
     let seeds = options.repeat.max(1) as usize;
     let mut all = Vec::new();

@@ -55,13 +55,14 @@ impl Drop for Rescue<'_> {
     }
 }
 
+/// Carries out a search for each scenario.
 pub(crate) fn find_all(
     scenarios: &[Scenario],
+    searches: Vec<GoodputSearch>,
     threads: usize,
     progress: &(dyn Fn(Progress<'_>) + Sync),
 ) -> Result<Vec<Goodput>, Error> {
-    let searches: Vec<_> =
-        scenarios.iter().map(|scenario| Search { steps: GoodputSearch::new(scenario), running: Vec::new() }).collect();
+    let searches: Vec<_> = searches.into_iter().map(|steps| Search { steps, running: Vec::new() }).collect();
     let open = searches.iter().filter(|search| search.steps.goodput_rps().is_none()).count();
     let board = Mutex::new(Board { searches, open, failed: None });
     let news = Condvar::new();

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use symphony_simulator::{Goodput, find_goodput, simulate};
+use symphony_simulator::{find_goodput, simulate};
 use symphony_sweep::{Progress, Run, Sweep};
 use symphony_workload::Scenario;
 
@@ -16,14 +16,14 @@ fn scenario(name: &str, gpus: u32, slo_ms: f64) -> Scenario {
     Scenario::parse(name, &text, &[], &|_| Err("no files here".to_owned())).unwrap()
 }
 
-fn rates(found: Vec<Goodput>) -> Vec<f64> {
-    found.into_iter().map(|goodput| goodput.rate_rps).collect()
-}
-
 #[test]
 fn goodputs_and_runs_do_not_depend_on_threads() {
     let scenarios: Vec<_> = (1..5).map(|n| scenario(&format!("s{n}"), n, 20.0 + 5.0 * f64::from(n))).collect();
     let alone: Vec<_> = scenarios.iter().map(|scenario| find_goodput(scenario).unwrap()).collect();
+    let with_lower_rates = |threads| Sweep::new(Some(threads)).goodputs_and_lower_rates(&scenarios, &|_| {}).unwrap();
+    let one_thread = with_lower_rates(1);
+    assert_eq!(one_thread.iter().map(|goodput| goodput.rate_rps).collect::<Vec<_>>(), alone);
+    assert_eq!(with_lower_rates(4), one_thread);
     for threads in [1, 4, 9] {
         let found = AtomicU64::new(0);
         let tell = |progress: Progress<'_>| {
@@ -32,7 +32,7 @@ fn goodputs_and_runs_do_not_depend_on_threads() {
             }
         };
         let sweep = Sweep::new(Some(threads));
-        assert_eq!(rates(sweep.goodputs(&scenarios, &tell).unwrap()), alone, "{threads} threads");
+        assert_eq!(sweep.goodputs(&scenarios, &tell).unwrap(), alone, "{threads} threads");
         assert_eq!(found.load(Ordering::Relaxed), 4);
 
         let runs: Vec<_> = scenarios.iter().map(|scenario| Run { scenario, seed: 7, rate_rps: 500.0 }).collect();
@@ -44,9 +44,9 @@ fn goodputs_and_runs_do_not_depend_on_threads() {
 #[test]
 fn nothing_to_do_and_what_cannot_be_served_end_at_once() {
     let sweep = Sweep::new(Some(0));
-    assert_eq!(sweep.goodputs(&[], &|_| {}).unwrap(), []);
+    assert!(sweep.goodputs(&[], &|_| {}).unwrap().is_empty());
     assert!(sweep.runs(&[], &|_| {}).unwrap().is_empty());
     // ℓ(1) = 6 ms is more than the SLO.
-    assert_eq!(rates(sweep.goodputs(&[scenario("hopeless", 1, 5.5)], &|_| {}).unwrap()), [0.0]);
+    assert_eq!(sweep.goodputs(&[scenario("hopeless", 1, 5.5)], &|_| {}).unwrap(), [0.0]);
     assert_eq!(sweep.map(&[1, 2, 3], |n| n * n), [1, 4, 9]);
 }

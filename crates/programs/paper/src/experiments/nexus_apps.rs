@@ -126,7 +126,7 @@ fn stage(case: &Case, name: &str, line: Line) -> String {
 /// Section 7.3.1: frames of twenty games; each needs an icon and six numbers, all in 50 ms. Requests are those of
 /// models, seven for a frame.
 pub(crate) fn game(lab: &Lab<'_>, case: &Case, arrival: &str) -> Setup {
-    let mut setup = setup(lab, "game", case, arrival, lab.pick(10.0, 2.0));
+    let mut setup = setup(lab, "game", case, arrival, lab.pick(10.0, 1.0));
     let streams = if case.is_shared { 1 } else { GAMES };
     // The layer of its own is part of the model; a batch of several games runs that of each.
     let more_ms = if case.is_shared { f64::from(GAMES - 1) * SUFFIX_MS } else { 0.0 };

@@ -50,7 +50,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
              each game; without it each has its own. {}; here {:.0} s.",
             gpus(lab),
             lab.words(),
-            lab.pick(10.0, 2.0)
+            lab.pick(10.0, 1.0)
         ),
         differences: [
             differences(),

@@ -14,7 +14,7 @@ use crate::setup::{Models, Setup};
 use crate::system::{EAGER, NEXUS_1};
 
 const FRONTENDS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
-const FRONTENDS_QUICK: [u32; 3] = [1, 8, 64];
+const FRONTENDS_QUICK: [u32; 2] = [1, 64];
 
 /// GPUs that one model's requests are dealt to, and its SLO.
 struct Case {

@@ -24,6 +24,9 @@ const SYSTEMS: [System; 7] = [
     system::SHEPHERD,
 ];
 
+/// So many of them are in the quick variant: ours, and two that lack what the paper promises.
+const SYSTEMS_QUICK: usize = 4;
+
 const OURS: [System; 2] = [system::SYMPHONY, system::AUTO];
 
 /// How close bad rate and idle share should be to the ideal: what an autoscaler can work with.
@@ -57,7 +60,8 @@ fn largest(differences: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 }
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
-    let systems = lab.known(&SYSTEMS);
+    let wanted = &SYSTEMS[..lab.pick(SYSTEMS.len(), SYSTEMS_QUICK)];
+    let systems = lab.known(wanted);
     let courses = measure(lab, &systems)?;
     let variants = variants::all(lab)?;
     Ok(Report {
@@ -69,7 +73,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             lab.words()
         ),
         differences: [differences(&courses), variants::explained(&variants)].concat(),
-        missing: Report::missing(&SYSTEMS, &systems),
+        missing: Report::missing(wanted, &systems),
     })
 }
 
@@ -101,7 +105,7 @@ fn measure(lab: &Lab<'_>, systems: &[System]) -> Result<Vec<Course>> {
     let base = lab.setup("autoscaling", GPUS, vec![Models::resnet50_like(10, 100.0)]);
     let setups: Vec<_> = systems.iter().map(|system| base.with_policy(system.policy)).collect();
     let peaks = lab.goodputs(&setups)?;
-    let steps: Vec<u32> = lab.pick((1..=20).collect(), vec![2, 5, 8, 10, 12, 16, 20]);
+    let steps: Vec<u32> = lab.pick((1..=20).collect(), vec![2, 5, 8, 10, 12, 20]);
     let mut runs = Vec::new();
     for setup in &setups {
         runs.extend(steps.iter().map(|&tenths| (setup.clone(), f64::from(tenths) / 10.0 * peaks[0])));

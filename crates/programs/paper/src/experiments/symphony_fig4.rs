@@ -23,7 +23,7 @@ const SLOS_MS: [f64; 5] = [20.0, 25.0, 30.0, 40.0, 50.0];
 
 /// The number of cases drawn from the grid's 7560; a seed selects them.
 const SAMPLES: usize = 48;
-const SAMPLES_QUICK: usize = 9;
+const SAMPLES_QUICK: usize = 6;
 
 /// What the others are compared with: the strongest, and the paper's.
 const EAGER: [System; 2] = [system::EAGER, system::EAGER_PAPER];

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<(
         }
     };
     let goodput = match args.find_goodput {
-        true => sweep.goodputs(std::slice::from_ref(&scenario), &tell)?.pop(),
+        true => sweep.goodputs_and_lower_rates(std::slice::from_ref(&scenario), &tell)?.pop(),
         false => None,
     };
     bar.finish_and_clear();

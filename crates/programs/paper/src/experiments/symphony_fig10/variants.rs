@@ -14,6 +14,7 @@ use crate::system::{AUTO, EAGER, SYMPHONY, SYMPHONY_PRUNE};
 const MODELS: u32 = 10;
 /// The simulated loads, in tenths of the variant's own peak. The second is the peak, and the last ones are overload.
 const TENTHS: [u32; 6] = [5, 10, 11, 12, 15, 20];
+const TENTHS_QUICK: [u32; 3] = [5, 10, 20];
 /// The index of the peak among them.
 const AT_PEAK: usize = 1;
 
@@ -66,7 +67,8 @@ pub(super) struct Measured {
 
 /// All variants; the quick one has the first few.
 pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Measured>> {
-    let variants = &VARIANTS[..lab.pick(VARIANTS.len(), 3)];
+    let variants = &VARIANTS[..lab.pick(VARIANTS.len(), 2)];
+    let tenths = lab.pick::<&[u32]>(&TENTHS, &TENTHS_QUICK);
     let setups: Vec<_> = variants
         .iter()
         .map(|variant| {
@@ -79,9 +81,9 @@ pub(super) fn all(lab: &Lab<'_>) -> Result<Vec<Measured>> {
     let loads = setups
         .iter()
         .zip(&peaks)
-        .flat_map(|(setup, &peak)| TENTHS.iter().map(move |&tenths| (setup.clone(), f64::from(tenths) / 10.0 * peak)));
+        .flat_map(|(setup, &peak)| tenths.iter().map(move |&tenth| (setup.clone(), f64::from(tenth) / 10.0 * peak)));
     let runs = lab.runs(&loads.collect::<Vec<_>>())?;
-    let found = variants.iter().zip(&peaks).zip(runs.chunks(TENTHS.len())).map(|((variant, &peak), runs)| {
+    let found = variants.iter().zip(&peaks).zip(runs.chunks(tenths.len())).map(|((variant, &peak), runs)| {
         let at = &runs[AT_PEAK];
         let of_all = |value: fn(&RunResult, f64) -> f64| {
             largest(runs.iter().map(|run| Some(value(run, peak)))).unwrap_or_default()

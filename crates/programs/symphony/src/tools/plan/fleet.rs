@@ -92,7 +92,7 @@ impl Evaluator for Simulated<'_> {
     fn rate_rps(&mut self, counts: &[u32]) -> anyhow::Result<f64> {
         let scenario = self.problem.scenario_among(counts, &self.trial, self.policies).map_err(bad_input)?;
         let goodputs = self.sweep.goodputs(std::slice::from_ref(&scenario), &|_| {})?;
-        Ok(goodputs.first().map_or(0.0, |goodput| goodput.rate_rps))
+        Ok(goodputs.first().copied().unwrap_or_default())
     }
 }
 
