@@ -25,6 +25,23 @@ fn load_over_grpc_rest_and_native_links_loses_nothing() {
             assert!(report.number("resnet", "offered").unwrap() > 150.0, "{}", report.json);
             assert!(report.number("resnet", "mean_batch").unwrap() >= 1.0, "{}", report.json);
         }
+        phase("a client needs no scheduler, and no certificate of the cluster");
+        let stranger = ["load", "--as-client", "--cluster", "127.0.0.1:1", "--pki", "nowhere"];
+        for (protocol, frontend) in [("grpc", grpc.as_str()), ("rest", rest.as_str())] {
+            let mut args = stranger.to_vec();
+            args.extend(["--model", "resnet=80", "--protocol", protocol, "--frontend", frontend, "--duration-s", "1"]);
+            args.extend(LoadReport::OPTIONS);
+            let output = cluster.cli(&args);
+            let report = LoadReport::parse(output.code, &output.out, &output.err).unwrap();
+            report.check_safety().unwrap();
+            assert!(report.number("resnet", "offered").unwrap() > 40.0, "{}", report.json);
+        }
+        let mut args = stranger.to_vec();
+        args.extend(["--frontend", grpc.as_str(), "--model", "nope=5"]);
+        let _ = cluster.cli(&args).ended_with(2).complains(&["--model nope=5: there is no model `nope`"]);
+        let mut args = stranger.to_vec();
+        args.extend(["--protocol", "native", "--model", "resnet=5"]);
+        let _ = cluster.cli(&args).ended_with(2).complains(&["--as-client: expected --protocol grpc or rest"]);
         cluster.wait_for_a_balanced_ledger().unwrap();
 
         phase("who is no frontend is told how to be one, once");

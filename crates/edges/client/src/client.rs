@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use symphony_protocol::inference as pb;
+use symphony_protocol::parameters::SLO_MS;
 use tokio::sync::Semaphore;
 use tonic::{Response, Status};
 
@@ -59,6 +60,15 @@ pub struct ModelMetadata {
     pub inputs: Vec<TensorMetadata>,
     /// What comes out.
     pub outputs: Vec<TensorMetadata>,
+}
+
+/// How a model is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelConfig {
+    /// Most items in one request.
+    pub batch_max: u32,
+    /// Its latency objective, if the server says one.
+    pub slo: Option<Duration>,
 }
 
 /// One input or output of a model.
@@ -203,6 +213,19 @@ impl Client {
             return Err(Error::InvalidRequest(words));
         };
         Ok(ModelMetadata { name: answer.name, platform: answer.platform, inputs, outputs })
+    }
+
+    /// How a model is served.
+    ///
+    /// # Errors
+    /// If no frontend answers, or there is no such model.
+    pub async fn model_config(&self, model: &str) -> Result<ModelConfig, Error> {
+        let ask = |mut grpc: Grpc, call| async move { grpc.model_config(call).await };
+        let request = pb::ModelConfigRequest { name: model.to_owned(), version: String::new() };
+        let config = self.inner.ask(request, ask).await?.config.unwrap_or_default();
+        let slo_ms = config.parameters.get(SLO_MS).and_then(|slo| slo.string_value.parse::<f64>().ok());
+        let slo = slo_ms.and_then(|slo_ms| Duration::try_from_secs_f64(slo_ms / 1e3).ok());
+        Ok(ModelConfig { batch_max: u32::try_from(config.max_batch_size).unwrap_or(0), slo })
     }
 }
 

@@ -47,7 +47,7 @@ mod tensor;
 pub use answer::{Answer, BadAnswer};
 pub use balance::Balance;
 pub use builder::ClientBuilder;
-pub use client::{Client, ModelMetadata, ServerMetadata, TensorMetadata};
+pub use client::{Client, ModelConfig, ModelMetadata, ServerMetadata, TensorMetadata};
 pub use error::{Error, Refusal};
 pub use frontend::{Availability, FrontendStatus};
 pub use request::Request;

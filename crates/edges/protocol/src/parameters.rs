@@ -17,6 +17,9 @@ pub const EXECUTION: &str = "symphony_execution_us";
 /// Of an answer: what `symphony explain` knows the request as.
 pub const REQUEST_ID: &str = "symphony_request_id";
 
+/// Of a model's configuration: its latency objective in milliseconds.
+pub const SLO_MS: &str = "slo_ms";
+
 /// [`REQUEST_ID`] as a header or trailer, on answers and errors of accepted requests.
 pub const REQUEST_ID_HEADER: &str = "symphony-request-id";
 /// Trailer with the machine-readable reason of an error; an answer without it is not from a frontend.

@@ -1,8 +1,8 @@
-//! The parameters of the Open Inference Protocol that the gRPC and REST targets share.
+//! What the gRPC and REST targets share of the Open Inference Protocol: reasons, and descriptions of inputs.
 
 use std::borrow::Cow;
 
-use symphony_types::DropReason;
+use symphony_types::{DataType, DropReason, TENSOR_ITEM_BYTES_MAX, TensorSpec};
 
 use crate::target::End;
 
@@ -21,6 +21,32 @@ pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> E
             End::Dropped(Cow::Owned(reason.to_owned()))
         }
         Some(reason) => End::Failed(Cow::Owned(reason.to_owned())),
+    }
+}
+
+/// The type of encoded pictures.
+const BYTES: &str = "BYTES";
+
+/// An input as metadata describe it: `shape` begins with the dimension that counts items. Encoded pictures have no
+/// description.
+pub(super) fn offered_input(
+    name: String,
+    datatype: &str,
+    shape: &[i64],
+) -> Result<(String, Option<TensorSpec>), String> {
+    if datatype == BYTES {
+        return Ok((name, None));
+    }
+    let data_type = datatype.parse::<DataType>().map_err(|error| format!("input `{name}`: {error}"))?;
+    let item_shape: Option<Vec<_>> = shape.iter().skip(1).map(|&dim| u32::try_from(dim).ok()).collect();
+    // Whatever answers there says how much memory this program takes.
+    let fits = |item_shape: &Vec<u32>| {
+        let elements = item_shape.iter().try_fold(1_usize, |elements, &dim| elements.checked_mul(dim as usize));
+        elements.is_some_and(|elements| (1..=TENSOR_ITEM_BYTES_MAX / 8).contains(&elements))
+    };
+    match item_shape.filter(fits) {
+        Some(item_shape) => Ok((name.clone(), Some(TensorSpec { name, data_type, item_shape }))),
+        None => Err(format!("input `{name}` has the shape {shape:?}; expected fixed dimensions behind the first one")),
     }
 }
 
@@ -45,5 +71,17 @@ mod tests {
             assert_eq!(end(Some(reason)), End::Refused(reason.into()));
         }
         assert_eq!(end(None), End::Failed("http_500".into()));
+    }
+
+    #[test]
+    fn inputs_are_tensors_of_a_fixed_size_or_pictures() {
+        let read = |datatype, shape: &[i64]| offered_input("x".into(), datatype, shape);
+        let spec = TensorSpec { name: "x".into(), data_type: DataType::Fp32, item_shape: vec![2, 3] };
+        assert_eq!(read("FP32", &[-1, 2, 3]), Ok(("x".into(), Some(spec))));
+        assert_eq!(read("BYTES", &[-1]), Ok(("x".into(), None)));
+        assert!(read("COMPLEX", &[-1]).unwrap_err().starts_with("input `x`: unknown data type `COMPLEX`"));
+        for shape in [&[-1, -1][..], &[-1, 0], &[-1, 1 << 40], &[-1, 1 << 31, 1 << 31, 1 << 31], &[-1, 1 << 28]] {
+            assert!(read("INT8", shape).unwrap_err().contains("expected fixed dimensions"), "{shape:?}");
+        }
     }
 }

@@ -7,8 +7,8 @@ use symphony_client::{Balance, Client, ElementType, Tensor};
 
 use crate::access::Access;
 use crate::load_plan::IN_FLIGHT_MAX;
-use crate::oip::end_of;
-use crate::target::{Answer, ConnectError, End, OutputTensor, Request, Target};
+use crate::oip::{end_of, offered_input};
+use crate::target::{Answer, ConnectError, End, OfferedModel, Offers, OutputTensor, Request, Target};
 
 /// The engine decides how long to wait for answers.
 const PATIENCE: Duration = client::limits::PATIENCE_MAX;
@@ -74,6 +74,21 @@ impl Target for GrpcTarget {
                 Answer::ended(end(&error))
             }
         }
+    }
+}
+
+impl Offers for GrpcTarget {
+    async fn offered(&self, model: &str) -> Result<OfferedModel, String> {
+        let metadata = self.client.model_metadata(model).await.map_err(|error| error.to_string())?;
+        let config = self.client.model_config(model).await.map_err(|error| error.to_string())?;
+        let input = |input: client::TensorMetadata| offered_input(input.name, input.element.name(), &input.shape);
+        Ok(OfferedModel {
+            name: metadata.name,
+            platform: metadata.platform,
+            slo: config.slo.ok_or("its configuration has no slo_ms; expected a frontend of Symphony")?,
+            inputs: metadata.inputs.into_iter().map(input).collect::<Result<_, _>>()?,
+            outputs: metadata.outputs.into_iter().map(|output| output.name).collect(),
+        })
     }
 }
 

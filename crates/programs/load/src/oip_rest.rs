@@ -1,18 +1,22 @@
 //! The Open Inference Protocol over REST, with binary tensors behind the JSON.
 
+use std::time::Duration;
+
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde_json::{Value, json};
-use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, TIMEOUT};
+use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, SLO_MS, TIMEOUT};
 
 use crate::access::Access;
-use crate::oip::end_of;
-use crate::target::{Answer, ConnectError, EncodedPictures, End, OutputTensor, Request, Target};
+use crate::oip::{end_of, offered_input};
+use crate::target::{Answer, ConnectError, EncodedPictures, End, OfferedModel, Offers, OutputTensor, Request, Target};
 
 /// Header of requests and answers with binary tensors: the length of the JSON before them.
 const JSON_LENGTH: &str = "inference-header-content-length";
 /// How long one connection may take to come up.
-const CONNECT_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long a description may take to come.
+const DESCRIBED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A frontend's REST port.
 #[derive(Debug)]
@@ -57,6 +61,49 @@ impl RestTarget {
         }
         Ok(Self { client, base })
     }
+
+    /// What a page says, or the words of its refusal.
+    async fn page(&self, url: &str) -> Result<Value, String> {
+        let words = |error: reqwest::Error| error.to_string();
+        let response = self.client.get(url).timeout(DESCRIBED_WITHIN).send().await.map_err(words)?;
+        let status = response.status();
+        let body = response.bytes().await.map_err(words)?;
+        let page: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if status.is_success() {
+            return Ok(page);
+        }
+        Err(page["error"].as_str().map_or_else(|| status.to_string(), str::to_owned))
+    }
+}
+
+impl Offers for RestTarget {
+    async fn offered(&self, model: &str) -> Result<OfferedModel, String> {
+        let url = format!("{}/models/{model}", self.base);
+        let (metadata, config) = (self.page(&url).await?, self.page(&format!("{url}/config")).await?);
+        offered(&metadata, &config)
+    }
+}
+
+fn offered(metadata: &Value, config: &Value) -> Result<OfferedModel, String> {
+    let text = |value: &Value| {
+        value.as_str().map(str::to_owned).ok_or("what it says of the model is not of the Open Inference Protocol")
+    };
+    let list = |key: &str| metadata[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    let input = |input: &Value| {
+        // What is no number is refused as a shape.
+        let shape = input["shape"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let shape: Vec<_> = shape.iter().map(|dim| dim.as_i64().unwrap_or(-1)).collect();
+        offered_input(text(&input["name"])?, &text(&input["datatype"])?, &shape)
+    };
+    let slo_ms = config["parameters"][SLO_MS]["string_value"].as_str().and_then(|slo| slo.parse::<f64>().ok());
+    let slo = slo_ms.and_then(|slo_ms| Duration::try_from_secs_f64(slo_ms / 1e3).ok());
+    Ok(OfferedModel {
+        name: text(&metadata["name"])?,
+        platform: text(&metadata["platform"])?,
+        slo: slo.ok_or("its configuration has no slo_ms; expected a frontend of Symphony")?,
+        inputs: list("inputs").iter().map(input).collect::<Result<_, _>>()?,
+        outputs: list("outputs").iter().map(|output| text(&output["name"])).collect::<Result<_, _>>()?,
+    })
 }
 
 impl Target for RestTarget {
@@ -161,7 +208,7 @@ mod tests {
             items: 1,
             inputs: vec![(spec, Bytes::from_static(b"12345678"))],
             pictures: Some(EncodedPictures { input: "p".into(), encoded: vec![Bytes::from_static(b"png")] }),
-            timeout: Some(std::time::Duration::from_millis(20)),
+            timeout: Some(Duration::from_millis(20)),
         };
         let (length, body) = body(&request);
         let head: Value = serde_json::from_slice(&body[..length]).unwrap();

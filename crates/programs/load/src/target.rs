@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use symphony_types::TensorSpec;
+use symphony_types::{Signature, TensorSpec};
 
 /// A service that answers requests; shared by all models and requests of a run.
 pub trait Target: Send + Sync + 'static {
@@ -15,6 +15,41 @@ pub trait Target: Send + Sync + 'static {
     /// Answers so far for requests that were answered already or never sent, on transports where that can happen.
     fn stray_answers(&self) -> u64 {
         0
+    }
+}
+
+/// A public port, which says what its clients may know of a model.
+pub trait Offers: Sync {
+    /// The model or pipeline that clients call by this name, or words why it is not known.
+    fn offered(&self, model: &str) -> impl Future<Output = Result<OfferedModel, String>> + Send;
+}
+
+/// What clients may know of a model or a pipeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OfferedModel {
+    /// Its name, without a version.
+    pub name: String,
+    /// What executes it: [`EMULATED`](Self::EMULATED), [`PIPELINE`](Self::PIPELINE) or something else.
+    pub platform: String,
+    /// Latency objective.
+    pub slo: Duration,
+    /// Its inputs, in order: the name, and what a tensor is like. Encoded pictures are none.
+    pub inputs: Vec<(String, Option<TensorSpec>)>,
+    /// Names of its outputs.
+    pub outputs: Vec<String>,
+}
+
+impl OfferedModel {
+    /// The platform of an emulated model.
+    pub const EMULATED: &'static str = "emulated";
+    /// The platform of a pipeline.
+    pub const PIPELINE: &'static str = "ensemble";
+
+    /// Its inputs as a signature; none if one of them is an encoded picture.
+    #[must_use]
+    pub fn tensors(&self) -> Option<Signature> {
+        let inputs = self.inputs.iter().map(|(_, tensor)| tensor.clone()).collect::<Option<_>>()?;
+        Some(Signature { inputs, outputs: Vec::new() })
     }
 }
 

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_load::{
-    DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, NativeTarget, RandomInputs,
-    Report, RestTarget, run as run_load,
+    DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, NativeTarget, OfferedModel,
+    Offers, RandomInputs, Report, RestTarget, run as run_load,
 };
 use symphony_net::{Net, Role};
 use symphony_protocol::view::{ModelSource, ModelView, View};
 use symphony_repository::versions;
 use symphony_transport::ControlClient;
-use symphony_types::VersionedName;
+use symphony_types::{Signature, VersionedName};
 use tokio_util::sync::CancellationToken;
 
 use super::load_pipeline::{self, pipeline_in};
@@ -38,9 +38,10 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
         None => cluster.clone(),
     };
     let frontend = frontend(args, cluster.context()?)?;
-    let control = cluster.control()?;
-    let view = control.get(false, WITHIN).await?;
-    let plan = plan(args, &view)?;
+    let known = match args.as_client {
+        true => None,
+        false => Some(plan(args, &cluster.control()?.get(false, WITHIN).await?)?),
+    };
     let stop = CancellationToken::new();
     let on_signal = stop.clone();
     tokio::spawn(async move {
@@ -52,13 +53,18 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let report = match args.protocol {
         LoadProtocol::Grpc => {
             let target = GrpcTarget::connect_as(&frontend, args.connections, &access).await?;
+            let plan = plan_or_ask(args, known, &target).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         LoadProtocol::Rest => {
             let target = RestTarget::connect_as(&frontend, &access).await?;
+            let plan = plan_or_ask(args, known, &target).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         LoadProtocol::Native => {
+            let plan = known.ok_or_else(|| {
+                bad_input("--as-client: expected --protocol grpc or rest; with native this process is no client")
+            })?;
             let net = native_net(cluster)?;
             let control = ControlClient::new(&net, &cluster.addresses()?).map_err(bad_input)?;
             let target = NativeTarget::join(&net, &control, crate::node::fresh_boot()).await?;
@@ -110,17 +116,50 @@ fn show(report: &Report, output: Output) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A model or pipeline, as requests are made for it.
+struct Asked {
+    name: String,
+    slo: Duration,
+    inputs: Arc<dyn InputSet>,
+}
+
+/// The plan that was made of what schedulers know, or else one of what the frontend says.
+async fn plan_or_ask(args: &LoadArgs, known: Option<LoadPlan>, frontend: &impl Offers) -> anyhow::Result<LoadPlan> {
+    if let Some(plan) = known {
+        return Ok(plan);
+    }
+    let given = given(args)?;
+    let mut offered = Vec::with_capacity(given.len());
+    for model in &given {
+        let answer = frontend.offered(&model.name).await;
+        offered.push(answer.map_err(|error| bad_input(format!("{}: {error}", model.given)))?);
+    }
+    planned(args, given, |index, given, seed| asked_of(args, given, &offered[index], seed))
+}
+
 fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
+    planned(args, given(args)?, |_, given, seed| asked_in(args, given, view, seed))
+}
+
+fn given(args: &LoadArgs) -> anyhow::Result<Vec<LoadedModel>> {
+    match &args.trace {
+        Some(path) => models_of_trace(path, args.speed.unwrap_or(1.0), &args.map),
+        None => models_of_rates(args),
+    }
+}
+
+/// `asked` says how the model of that index is asked, with inputs of a seed.
+fn planned(
+    args: &LoadArgs,
+    given: Vec<LoadedModel>,
+    asked: impl Fn(usize, &LoadedModel, u64) -> anyhow::Result<Asked>,
+) -> anyhow::Result<LoadPlan> {
     let seconds = |key: &str, value: f64| {
         Duration::try_from_secs_f64(value)
             .map_err(|_| bad_input(format!("{key} {value}: expected seconds, not negative")))
     };
     let millis = |key: &str, value: f64| seconds(key, value / 1e3);
     let slack = millis("--slack-ms", args.slack_ms)?;
-    let given = match &args.trace {
-        Some(path) => models_of_trace(path, args.speed.unwrap_or(1.0), &args.map)?,
-        None => models_of_rates(args)?,
-    };
     let ends = given.iter().filter_map(LoadedModel::ends).max();
     let warmup_s = args.warmup_s.unwrap_or(if ends.is_some() { 0.0 } else { WARMUP_S });
     let warmup = seconds("--warmup-s", warmup_s)?;
@@ -132,26 +171,14 @@ fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
         (None, Some(ends)) => ends - warmup,
         (given, _) => seconds("--duration-s", given.unwrap_or(DURATION_S))?,
     };
-    let models = (0_u64..).zip(given).map(|(index, given)| -> anyhow::Result<ModelLoad> {
-        let seed = args.seed.wrapping_add(index);
-        let (name, slo, inputs) = match pipeline_in(view, &given.name) {
-            Some(pipeline) => {
-                let inputs = load_pipeline::inputs(args.inputs, &given, pipeline, seed)?;
-                (given.name.as_str(), pipeline.slo(), inputs)
-            }
-            None => {
-                let model = model_in(view, &given)?;
-                let native = args.protocol == LoadProtocol::Native;
-                let name = if native { model.spec.name.as_str() } else { given.name.as_str() };
-                (name, model.spec.slo, inputs(args, &given, model, seed)?)
-            }
-        };
+    let models = given.into_iter().enumerate().map(|(index, given)| -> anyhow::Result<ModelLoad> {
+        let Asked { name, slo, inputs } = asked(index, &given, args.seed.wrapping_add(index as u64))?;
         Ok(ModelLoad {
             model: name.into(),
             rate_rps: given.rate_rps,
             arrival: args.arrival,
-            recorded: given.recorded.clone(),
-            slo: slo.into(),
+            recorded: given.recorded,
+            slo,
             slack,
             timeout: None,
             inputs,
@@ -190,11 +217,41 @@ fn model_in<'a>(view: &'a View, given: &'a LoadedModel) -> anyhow::Result<&'a Mo
     })
 }
 
-fn inputs(args: &LoadArgs, given: &LoadedModel, model: &ModelView, seed: u64) -> anyhow::Result<Arc<dyn InputSet>> {
+/// How it is asked, by what the schedulers know.
+fn asked_in(args: &LoadArgs, given: &LoadedModel, view: &View, seed: u64) -> anyhow::Result<Asked> {
+    if let Some(pipeline) = pipeline_in(view, &given.name) {
+        return asked_of(args, given, &load_pipeline::offered(pipeline), seed);
+    }
+    let spec = &model_in(view, given)?.spec;
+    let name = if args.protocol == LoadProtocol::Native { &spec.name } else { &given.name };
+    let inputs = inputs(args, given, matches!(spec.source, ModelSource::Emulated), &spec.signature, seed)?;
+    Ok(Asked { name: name.clone(), slo: spec.slo.into(), inputs })
+}
+
+/// How it is asked, by what its clients may know.
+fn asked_of(args: &LoadArgs, given: &LoadedModel, offered: &OfferedModel, seed: u64) -> anyhow::Result<Asked> {
+    let inputs = match (offered.platform.as_str(), offered.tensors()) {
+        (OfferedModel::PIPELINE, _) => load_pipeline::inputs(args.inputs, given, offered, seed)?,
+        (platform, Some(signature)) => inputs(args, given, platform == OfferedModel::EMULATED, &signature, seed)?,
+        (_, None) => {
+            let (given, name) = (&given.given, &offered.name);
+            return Err(bad_input(format!("{given}: `{name}` takes pictures; expected a model that takes tensors")));
+        }
+    };
+    Ok(Asked { name: given.name.clone(), slo: offered.slo, inputs })
+}
+
+fn inputs(
+    args: &LoadArgs,
+    given: &LoadedModel,
+    is_emulated: bool,
+    signature: &Signature,
+    seed: u64,
+) -> anyhow::Result<Arc<dyn InputSet>> {
     let named_digits = VersionedName::parse(&given.name).name == "digits";
     let several = given.recorded.is_some() && given.items.iter().any(|&items| items != 1);
     let items = || Arc::clone(&given.items);
-    let inputs: Arc<dyn InputSet> = match (args.inputs, &model.spec.source) {
+    let inputs: Arc<dyn InputSet> = match (args.inputs, is_emulated) {
         (Some(LoadInputs::Digits), _) if several => {
             return Err(bad_input(format!(
                 "{}: --inputs digits sends one item in each request, and it has more",
@@ -207,10 +264,8 @@ fn inputs(args: &LoadArgs, given: &LoadedModel, model: &ModelView, seed: u64) ->
             return Err(bad_input(format!("{given}: --inputs canvases are for pipelines, and `{name}` is a model")));
         }
         (None, _) if named_digits && !several => Arc::new(DigitInputs::new()),
-        (_, ModelSource::Emulated) => Arc::new(EmulatedInputs::with_items(&model.spec.signature, items(), seed)),
-        (_, ModelSource::Onnx(_) | ModelSource::OnnxUnshared(_)) => {
-            Arc::new(RandomInputs::with_items(&model.spec.signature, items(), seed))
-        }
+        (_, true) => Arc::new(EmulatedInputs::with_items(signature, items(), seed)),
+        (_, false) => Arc::new(RandomInputs::with_items(signature, items(), seed)),
     };
     Ok(inputs)
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use symphony_load::{CanvasInputs, InputSet, RandomInputs};
+use symphony_load::{CanvasInputs, InputSet, OfferedModel, RandomInputs};
 use symphony_pipeline::{InputData, PipelineDeclaration, PipelineInput};
 use symphony_protocol::view::View;
-use symphony_types::{Signature, TensorSpec};
+use symphony_types::TensorSpec;
 
 use super::load_trace::LoadedModel;
 use crate::cli::LoadInputs;
@@ -17,6 +17,17 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
     known.find(|known| known.name == name || known.versioned().loaded_as() == name)
 }
 
+/// What clients may know of it.
+pub(super) fn offered(pipeline: &PipelineDeclaration) -> OfferedModel {
+    OfferedModel {
+        name: pipeline.name.clone(),
+        platform: OfferedModel::PIPELINE.to_owned(),
+        slo: pipeline.slo().into(),
+        inputs: pipeline.inputs.iter().map(|input| (input.name.clone(), tensor(input))).collect(),
+        outputs: pipeline.outputs.iter().map(|output| output.tensor.name.clone()).collect(),
+    }
+}
+
 /// Its inputs: random tensors, or the canvases of the demo if it takes pictures.
 ///
 /// # Errors
@@ -24,14 +35,12 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
 pub(super) fn inputs(
     requested: Option<LoadInputs>,
     given: &LoadedModel,
-    pipeline: &PipelineDeclaration,
+    pipeline: &OfferedModel,
     seed: u64,
 ) -> anyhow::Result<Arc<dyn InputSet>> {
     let (command, name) = (&given.given, &pipeline.name);
-    let tensors: Option<Vec<_>> = pipeline.inputs.iter().map(tensor).collect();
-    match (requested, tensors) {
-        (None | Some(LoadInputs::Random), Some(inputs)) => {
-            let signature = Signature { inputs, outputs: Vec::new() };
+    match (requested, pipeline.tensors()) {
+        (None | Some(LoadInputs::Random), Some(signature)) => {
             Ok(Arc::new(RandomInputs::with_items(&signature, Arc::clone(&given.items), seed)))
         }
         (Some(LoadInputs::Digits | LoadInputs::Canvases), Some(_)) => {
@@ -56,9 +65,9 @@ pub(super) fn inputs(
 }
 
 /// Whether its answers can be judged: of another pipeline they would all look like those to other requests.
-fn takes_canvases(pipeline: &PipelineDeclaration) -> bool {
-    let answers = |name: &str| pipeline.outputs.iter().any(|output| output.tensor.name == name);
-    let inputs: Vec<_> = pipeline.inputs.iter().map(|input| input.name.as_str()).collect();
+fn takes_canvases(pipeline: &OfferedModel) -> bool {
+    let answers = |name: &str| pipeline.outputs.iter().any(|output| output == name);
+    let inputs: Vec<_> = pipeline.inputs.iter().map(|(name, _)| name.as_str()).collect();
     inputs == [CanvasInputs::INPUT] && answers(CanvasInputs::SCORES) && answers(CanvasInputs::LABELS)
 }
 
@@ -108,7 +117,7 @@ mod tests {
             items: [items].into(),
         };
         let sent = |requested, items, pipeline: &PipelineDeclaration| {
-            inputs(requested, &given(items), pipeline, 1)
+            inputs(requested, &given(items), &offered(pipeline), 1)
                 .map(|inputs| inputs.sample(0))
                 .map_err(|error| error.to_string())
         };

@@ -101,6 +101,6 @@ pub(crate) fn extensions<S: InferenceService>(service: &S) -> Vec<&'static str> 
 }
 
 /// Parameter of a model's configuration that states its latency objective in milliseconds.
-pub const SLO_PARAMETER: &str = "slo_ms";
+pub const SLO_PARAMETER: &str = symphony_protocol::parameters::SLO_MS;
 /// Parameter of a model's configuration that names the input which may be given as pictures: BYTES, JPEG or PNG.
 pub const IMAGE_PARAMETER: &str = "image_input";

@@ -11,7 +11,7 @@ use symphony_types::{DataType, Nanos};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
-use super::fake::{IN_FLIGHT_MAX, Running, every_type, refusals};
+use super::fake::{BATCH_MAX, IN_FLIGHT_MAX, Running, every_type, refusals};
 
 /// How long something may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
@@ -84,6 +84,8 @@ async fn servers_and_models_say_what_they_are() {
         (ElementType::Fixed(DataType::Fp32), [-1, 2, 2].as_slice())
     );
     assert_eq!(model.outputs[0].name, "y");
+    let config = client.model_config("double").await.unwrap();
+    assert_eq!((config.batch_max, config.slo), (BATCH_MAX, Some(Duration::from_millis(50))));
     for (name, expected) in [("double", true), ("loading", false), ("nope", false)] {
         assert_eq!(client.model_ready(name).await.unwrap(), expected, "{name}");
     }

@@ -230,7 +230,7 @@ async fn what_is_not_served_says_so() {
     let (status, body) = get(&running, "/v2/models/double/infer").await;
     assert_eq!((status, &body["reason"]), (405, &json!("wrong_method")));
 
-    for path in ["/v2/trace/setting", "/v2/models/double/trace/setting", "/v2/logging"] {
+    for path in ["/v2/trace/setting", "/v2/models/double/trace/setting", "/v2/logging", "/v1/models/double:predict"] {
         let (status, body) = get(&running, path).await;
         assert_eq!((status, &body["reason"]), (501, &json!("unsupported")), "{path}");
         let (status, reason, _) = refusal(post(&running, path, &json!({ "log_verbose_level": 1 })).await).await;

@@ -80,7 +80,8 @@ pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_or
         .route("/v2/models/{model}/versions/{version}/config", get(pages::config::<S>))
         .route("/v2/trace/setting", any(pages::no_settings))
         .route("/v2/models/{model}/trace/setting", any(pages::no_settings))
-        .route("/v2/logging", any(pages::no_settings));
+        .route("/v2/logging", any(pages::no_settings))
+        .route("/v1/{*call}", any(pages::no_first_protocol));
     let status = Router::new()
         .route("/v2/models/stats", get(pages::all_statistics::<S>))
         .route("/v2/models/{model}/stats", get(pages::statistics::<S>))

@@ -53,6 +53,13 @@ pub(crate) async fn no_settings() -> Response {
     reply::of_infer(&InferError::Unsupported(words.into()))
 }
 
+/// `KServe`'s protocol before the Open Inference Protocol, `/v1/models/{model}:predict` and the like.
+pub(crate) async fn no_first_protocol() -> Response {
+    let words = "version 1 of KServe's protocol is not served, as its requests name neither inputs nor types; its SDK and \
+                 Triton's clients speak version 2: POST /v2/models/MODEL/infer";
+    reply::of_infer(&InferError::Unsupported(words.into()))
+}
+
 /// Runs `page` with the model in the path.
 fn with_model<S: InferenceService>(
     shared: &Shared<S>,
