@@ -85,6 +85,11 @@ class Cluster:
             sys.exit(f"symphony {' '.join(words)}: {done.stderr}")
         return done.stdout
 
+    def explained(self, request):
+        """What is remembered of a request by its id; nothing if it is forgotten."""
+        told = self._ask("explain", request, "-o", "json")
+        return json.loads(told.stdout) if told.returncode == 0 else []
+
     def load(self, model, rate, seconds, *, protocol="grpc", seed=1, slack_ms=20, connections=8, on_cores=None, settings=()):
         """Offers `rate` requests per second."""
         return self.load_all({model: rate}, seconds, protocol, seed, slack_ms, connections, on_cores, settings)

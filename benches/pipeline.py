@@ -17,7 +17,11 @@ Goodput is the answers within the SLO a second that --clients closed loops get, 
 cores is in it where there are no others. What each takes of them is said beside it.
 
 Hops are of the frontend's own histogram, from a stage's result to the header of the next stage's request on its way to a leader; the way to another
-host's leader is not in it. Its p99 is spread evenly within a bucket, as PromQL has it: the bounds beside 0.3 ms are 0.2 and 0.5.
+host's leader is not in it. Its p99 is spread evenly within a bucket, as PromQL has it: the bounds beside 0.3 ms are 0.2 and 0.5. A hop of `canvas`
+waits for its regions: what a picture takes, waiting for a thread and decoded, is said beside it, of the detector's and the regions' together.
+
+Where the time goes: of the last requests of each turn at the low rate, what `symphony explain` tells of their stage requests, medians by stage. What is
+left of the frontend's time is links, threads that wake up, and the making of inputs.
 """
 
 import argparse
@@ -54,6 +58,9 @@ READY_WITHIN_S = 30
 ANSWER_WITHIN_S = 30
 VARIANTS = ("pipeline", "client")
 HOPS = "symphony_frontend_pipeline_hop_seconds_bucket{"
+PICTURE_TIMES = ("symphony_frontend_picture_wait_seconds", "symphony_frontend_picture_decode_seconds")
+# Requests of a turn at the low rate that are explained: some fifty milliseconds for each of their stage requests.
+EXPLAINED = 5
 # Aims, of ratios and milliseconds.
 ADDED_MAX, GOODPUT_MIN, HOP_P99_MAX_MS = 0.8, 1.1, 0.3
 
@@ -79,6 +86,8 @@ class Connection:
         self.socket = socket.create_connection((HOST, REST), timeout=ANSWER_WITHIN_S)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.answers = self.socket.makefile("rb")
+        # Of the last answer.
+        self.request_id = ""
 
     def __enter__(self):
         return self
@@ -101,6 +110,7 @@ class Connection:
         body = self.answers.read(int(headers[b"content-length"]))
         if status.split()[1:2] != [b"200"]:
             raise Refused(f"{status.decode().strip()}: {body.decode(errors='replace')}")
+        self.request_id = headers.get(b"symphony-request-id", b"").strip().decode()
         at = int(headers.get(b"inference-header-content-length", len(body)))
         outputs = {}
         for output in json.loads(body[:at])["outputs"]:
@@ -208,7 +218,7 @@ ASK = {"pipeline": by_pipeline, "client": by_client}
 
 def paced(variant, seconds):
     """One client at the low rate. A machine that pauses misses deadlines: what is not answered has no latency, and is told."""
-    latencies, refused, begins = [], 0, time.monotonic()
+    latencies, refused, answered, begins = [], 0, [], time.monotonic()
     with Connection() as connection:
         for number in range(int(seconds * LOW_RATE)):
             time.sleep(max(0, begins + number / LOW_RATE - time.monotonic()))
@@ -216,12 +226,35 @@ def paced(variant, seconds):
             try:
                 ASK[variant](connection, PICTURES[number % CANVASES])
                 latencies.append(1e3 * (time.monotonic() - sent))
+                answered.append(connection.request_id)
             except Refused:
                 refused += 1
     if refused > len(latencies):
         sys.exit(f"{variant} at {LOW_RATE}/s: {refused} of {refused + len(latencies)} were not answered in time")
     p99_ms = statistics.quantiles(latencies, n=100)[98]
-    return {"p50_ms": statistics.median(latencies), "p99_ms": p99_ms, "refused": refused}
+    return {"p50_ms": statistics.median(latencies), "p99_ms": p99_ms, "refused": refused}, answered[-EXPLAINED:]
+
+
+def phases(cluster, requests):
+    """Of the stage requests of these: the stage, and where the frontend's milliseconds for it went."""
+    found = []
+    for request in requests:
+        for stage in (stage for told in cluster.explained(request) for stage in told["stages"] if stage["request"]):
+            # One that was planned again has several explanations; the last one is of the batch that ran.
+            batch = next((told["batch"] for told in reversed(cluster.explained(stage["request"])) if told.get("batch")), None)
+            if batch and batch["actual"]:
+                all_ms, ran, queued_ms = stage["ended_ms"] - stage["asked_ms"], batch["actual"], batch["head_waited_ms"] or 0
+                of = {"all": all_ms, "queued": queued_ms, "to its start": batch["planned"]["start_ms"]}
+                of |= {"late": ran["start_late_ms"], "runs": ran["execution_ms"], "the rest": all_ms - queued_ms - ran["end_ms"]}
+                found.append((stage["stage"], of))
+    return found
+
+
+def medians_of(found):
+    """By stage, the median of each part."""
+    stages = dict.fromkeys(stage for stage, _ in found)
+    of_stage = {stage: [of for named, of in found if named == stage] for stage in stages}
+    return {stage: {part: statistics.median(of[part] for of in rows) for part in rows[0]} for stage, rows in of_stage.items()}
 
 
 def cpu_s():
@@ -259,6 +292,12 @@ def hops(cluster):
     """Hops up to each bound, since the frontend started."""
     lines = cluster.metrics("frontend").items()
     return {re.search(r'le="([^"]+)"', name)[1]: int(float(value)) for name, value in lines if name.startswith(HOPS)}
+
+
+def pictures_seen(cluster):
+    """Pictures since the frontend started, and the milliseconds that they waited and were decoded."""
+    said = cluster.metrics("frontend")
+    return float(said[f"{PICTURE_TIMES[1]}_count"]), 1e3 * sum(float(said[f"{name}_sum"]) for name in PICTURE_TIMES)
 
 
 class Hops:
@@ -331,12 +370,15 @@ def digits_found():
     return found
 
 
-def pair_of(cluster, pool, number, args, low_hops, high_hops):
+def pair_of(cluster, pool, number, args, low_hops, high_hops, told):
     row = {}
     for variant in VARIANTS if number % 2 else reversed(VARIANTS):
-        before = hops(cluster)
-        low = paced(variant, args.seconds)
+        before, seen = hops(cluster), pictures_seen(cluster)
+        low, answered = paced(variant, args.seconds)
         between = hops(cluster)
+        if variant == "pipeline":
+            told["pictures"].append([now - then for now, then in zip(pictures_seen(cluster), seen)])
+            told["phases"] += phases(cluster, answered)
         high = saturated(pool, cluster, variant, args)
         low_hops.add(before, between)
         high_hops.add(between, hops(cluster))
@@ -357,8 +399,9 @@ def measure(binary, args):
             found = digits_found()
             for variant in VARIANTS:
                 saturated(pool, cluster, variant, args)
-            low_hops, high_hops = Hops(), Hops()
-            rows = [pair_of(cluster, pool, number, args, low_hops, high_hops) for number in range(args.pairs)]
+            low_hops, high_hops, told = Hops(), Hops(), {"pictures": [], "phases": []}
+            rows = [pair_of(cluster, pool, number, args, low_hops, high_hops, told) for number in range(args.pairs)]
+    count, pictures_ms = map(sum, zip(*told["pictures"]))
     detect, digits = (medians for _, medians in made.values())
     alone = alone_ms(detect, 1) + statistics.mean(alone_ms(digits, items) if items else 0 for items in found)
     medians = lambda read: statistics.median(read(row["pipeline"]) / read(row["client"]) for row in rows)
@@ -368,6 +411,8 @@ def measure(binary, args):
         "added_ratio": medians(lambda way: way["p50_ms"] - alone),
         "goodput_ratio": medians(lambda way: way["good_rps"]),
         "hops": {"low": low_hops.report(), "saturated": high_hops.report()},
+        "picture_ms": pictures_ms / max(1, count),
+        "phases_ms": medians_of(told["phases"]),
         "pairs": rows,
     }
 
@@ -414,6 +459,9 @@ def main():
     print(f"pipeline over client: added {found['added_ratio']:.2f} (aim {ADDED_MAX}), goodput {found['goodput_ratio']:.2f} (aim {GOODPUT_MIN})")
     for load, report in found["hops"].items():
         print(f"hops, {load}: p50 {report['p50_ms']:.3f} ms, p99 {report['p99_ms']:.3f} ms of {report['counts']['+Inf']} (aim {HOP_P99_MAX_MS})")
+    print(f"a picture waits for a thread and is decoded in {found['picture_ms']:.3f} ms, mean")
+    for stage, of in found["phases_ms"].items():
+        print(f"{stage:9} " + ", ".join(f"{part} {ms:.3f}" for part, ms in of.items()) + " ms")
     measured.write(args, found, figures(found))
 
 

@@ -66,6 +66,9 @@ fn the_seeds_are_accepted_so_that_mutations_begin_inside() {
     for (problem, csv) in seeds("sessions").iter().map(text).map(parts) {
         symphony_placement::read_sessions("seed", &problem, &|_| Ok(csv.clone())).unwrap();
     }
+    for pipeline in seeds("split").iter().map(text) {
+        symphony_pipeline::PipelineFile::parse("seed", &pipeline, &|_, _| Err("no file".to_owned())).unwrap();
+    }
     for bytes in seeds("picture") {
         let limits = symphony_images::ImageLimits::default();
         assert!(symphony_images::inspect(&bytes[1..], limits).is_ok(), "{bytes:02x?}");

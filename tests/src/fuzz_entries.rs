@@ -21,7 +21,7 @@ pub use files::{
 };
 pub use frames::{frames, rdma, ring};
 pub use models::onnx_model;
-pub use problems::{fleet, sessions};
+pub use problems::{fleet, sessions, split};
 pub use replicas::{heartbeats, raft_message, raft_snapshot};
 pub use requests::{grpc_answer, grpc_infer, picture, rest_infer};
 pub use tapes::tape;
@@ -48,7 +48,7 @@ impl std::fmt::Debug for Entry {
 }
 
 /// Every parser that is fuzzed.
-pub const ALL: [Entry; 36] = [
+pub const ALL: [Entry; 37] = [
     Entry { name: "picture", run: picture, seeds: requests::picture_seeds },
     Entry { name: "frames", run: frames, seeds: frames::frame_seeds },
     Entry { name: "command", run: command, seeds: cluster::command_seeds },
@@ -85,6 +85,7 @@ pub const ALL: [Entry; 36] = [
     Entry { name: "blox", run: blox, seeds: traces::blox_seeds },
     Entry { name: "fleet", run: fleet, seeds: problems::fleet_seeds },
     Entry { name: "sessions", run: sessions, seeds: problems::sessions_seeds },
+    Entry { name: "split", run: split, seeds: problems::split_seeds },
 ];
 
 fn with_envelope_checksum(bytes: &[u8]) -> Vec<u8> {

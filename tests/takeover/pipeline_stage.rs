@@ -1,5 +1,5 @@
-//! The leader of a pipeline's stage dies: what waits at the stage is taken over, and no request is lost or answered
-//! twice.
+//! The leaders of a pipeline's stages die one after the other: what waits at the stage is taken over, and no request is
+//! lost or answered twice.
 
 use std::fs;
 use std::sync::Arc;
@@ -128,7 +128,7 @@ async fn ask(rest: symphony_tests::RestClient, seen: Arc<Seen>, client: usize) {
 }
 
 #[test]
-fn a_dead_leader_of_a_stage_loses_and_doubles_nothing() {
+fn dead_leaders_of_both_stages_lose_and_double_nothing() {
     tell("pipeline-stage", &Shape::emulated(&["first", "second"]), |cluster| {
         phase("two models in two sub-clusters, and a pipeline of them");
         load(
@@ -150,27 +150,33 @@ fn a_dead_leader_of_a_stage_loses_and_doubles_nothing() {
         assert_eq!((&metadata["platform"], &metadata["outputs"][1]["shape"]), (&json!("ensemble"), &json!([-1, 1])));
         cluster.wait_for_view("leaders that are apart", |view| apart(view).then_some(())).unwrap();
 
-        phase("load on the pipeline; the leader of its second stage is killed");
-        let (before, accepted) = (cluster.subcluster("second").unwrap(), cluster.accepted().unwrap());
-        let (victim, _) = before.leader.unwrap();
+        phase("load on the pipeline");
+        let accepted = cluster.accepted().unwrap();
         let seen = Arc::new(Seen::default());
         for client in 0..CLIENTS {
             cluster.spawn(ask(cluster.rest(), Arc::clone(&seen), client));
         }
         cluster.wait_for_accepted(accepted + 50).unwrap();
-        cluster.kill(&format!("scheduler-{}", victim.get())).unwrap();
-        cluster
-            .wait_for_view("another leader", |view| {
-                let second = view.subclusters.values().find(|subcluster| subcluster.name == "second")?;
-                second.leader.filter(|(node, _)| *node != victim)
+        for stage in ["second", "first"] {
+            phase(&format!("the leader of the {stage} stage is killed, and comes back"));
+            let (victim, _) = cluster.subcluster(stage).unwrap().leader.unwrap();
+            let process = format!("scheduler-{}", victim.get());
+            cluster.kill(&process).unwrap();
+            cluster
+                .wait_for_view("another leader", |view| {
+                    let led = view.subclusters.values().find(|subcluster| subcluster.name == stage)?;
+                    led.leader.filter(|(node, _)| *node != victim)
+                })
+                .unwrap();
+            let right = seen.right.load(Ordering::Relaxed);
+            wait_until("answers under the new leader", SOON, || {
+                anyhow::ensure!(seen.right.load(Ordering::Relaxed) >= right + 50, "{right} by then");
+                Ok(())
             })
             .unwrap();
-        let right = seen.right.load(Ordering::Relaxed);
-        wait_until("answers under the new leader", SOON, || {
-            anyhow::ensure!(seen.right.load(Ordering::Relaxed) >= right + 50, "{} by then", right);
-            Ok(())
-        })
-        .unwrap();
+            cluster.restart(&process).unwrap();
+            cluster.wait_until_whole().unwrap();
+        }
 
         phase("every request has its one outcome, and no invariant was broken");
         seen.is_over.store(true, Ordering::Relaxed);

@@ -1,7 +1,10 @@
-//! Problems that operators write: fleets and sessions, each with a CSV for whatever file it names.
+//! Problems that operators write: fleets, sessions and pipelines to be split, the first two with a CSV for whatever file
+//! they name.
 
 use symphony_fleet::{Bound, FleetProblem, rank};
+use symphony_pipeline::{PipelineFile, STAGES_MAX};
 use symphony_placement::read_sessions;
+use symphony_types::LatencyProfile;
 
 /// Between the problem and its CSV.
 const SEPARATOR: char = '\u{1e}';
@@ -42,6 +45,23 @@ pub fn sessions(bytes: &[u8]) {
         }
         Err(error) => assert!(error.to_string().contains("fuzz.toml"), "{error}"),
     }
+}
+
+/// PIPELINE.toml of `symphony plan split`. Splits take too long here; property tests of the crate ask for them.
+pub fn split(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let profile = |_: &str, _: Option<&str>| LatencyProfile::from_line(1.0, 1.0, 8).map_err(|error| error.to_string());
+    match PipelineFile::parse("fuzz.toml", &text, &profile) {
+        Ok(file) => {
+            assert!((1..=STAGES_MAX).contains(&file.pipeline.stages().len()));
+            assert!(file.rate_rps > 0.0 && file.rate_rps.is_finite());
+        }
+        Err(error) => assert!(error.to_string().starts_with("fuzz.toml: "), "{error}"),
+    }
+}
+
+pub(super) fn split_seeds() -> Vec<Vec<u8>> {
+    vec![include_bytes!("../../../deploy/pipelines/traffic.toml").to_vec()]
 }
 
 pub(super) fn fleet_seeds() -> Vec<Vec<u8>> {

@@ -15,7 +15,7 @@ use crate::report::{Comparison, Plot, Report, Table};
 pub(crate) const THEIRS: [Option<f64>; 6] = [Some(534.0), Some(433.0), None, Some(326.0), Some(216.0), None];
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
-    let found = ablation(lab, &OF_TRAFFIC, 1.0, |case| traffic(lab, case, &DAY))?;
+    let found = ablation(lab, &OF_TRAFFIC, |_| 1.0, |case| traffic(lab, case, &DAY))?;
     let mut table = Table::new(&["scene", "case", "frames_per_s", "over_first"]);
     rows(&mut table, DAY.key, &OF_TRAFFIC, &found);
     let words = |key, ours, unit| Comparison::words("nexus-fig11", key, ours, unit);

@@ -12,7 +12,7 @@ use crate::lab::Lab;
 use crate::report::{Comparison, Plot, Report, Table};
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
-    let [day, rush] = [DAY, RUSH].map(|scene| ablation(lab, &OF_TRAFFIC, 1.0, |case| traffic(lab, case, &scene)));
+    let [day, rush] = [DAY, RUSH].map(|scene| ablation(lab, &OF_TRAFFIC, |_| 1.0, |case| traffic(lab, case, &scene)));
     let (day, rush) = (day?, rush?);
     let mut table = Table::new(&["scene", "case", "frames_per_s", "over_first"]);
     rows(&mut table, DAY.key, &OF_TRAFFIC, &day);

@@ -11,6 +11,8 @@ fn nexus_fig10_each_technique_is_worth_something_in_game_analysis() {
     // Where hardly anything is left without overlap, there is no ratio.
     let overlap = report.comparison("ol").unwrap().ours;
     assert!(overlap.is_none_or(|over| over > 1.2), "{overlap:?}");
+    let baseline = report.comparison("tf_serving").unwrap().ours;
+    assert!(baseline.is_none_or(|over| over > 1.2), "{baseline:?}");
     assert!(ours(report, "symphony_over_nexus") > 0.9, "{}", ours(report, "symphony_over_nexus"));
 }
 
