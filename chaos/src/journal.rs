@@ -1,5 +1,5 @@
-//! What the backends' journals say: which leaders they obeyed, and what ran on each GPU when. Judged from the records
-//! alone, whatever the backend believes of itself.
+//! Evaluates the backends' journals: which leaders they obeyed, and what ran on each GPU when. Judged from the records
+//! alone, not by the backend's own view of itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,7 +13,7 @@ const FINDINGS_MAX: usize = 16;
 /// A backend's GPU: backend, GPU.
 type Gpu = (usize, u32);
 
-/// What the records say.
+/// What the records show.
 #[derive(Debug, Default)]
 pub(crate) struct Executions {
     /// Batches accepted, and run.

@@ -54,7 +54,7 @@ pub struct RunPlan {
     pub links: Option<Links>,
     /// By how much batches miss their profiles, instead of the scenario's.
     pub noise: Option<f64>,
-    /// Whether times are judged. On a machine that others use as well, only safety says something.
+    /// Whether times are judged. On a machine that others use as well, only safety can be judged.
     pub times: Times,
     /// Keeps configurations, logs, journals and the admin history whatever the outcome.
     pub keep: bool,
@@ -75,13 +75,13 @@ pub(crate) const OF_A_BUSY_MACHINE: [FailReason; 4] =
     [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
 
 impl Times {
-    /// Whether a failure for this reason says nothing, since a busy machine is enough for it.
+    /// Whether a failure for this reason does not count, since a busy machine can cause it.
     pub(crate) fn excuse(self, reason: FailReason) -> bool {
         self == Self::Reported && OF_A_BUSY_MACHINE.contains(&reason)
     }
 }
 
-/// The highest rate of each model where times are not judged: finer gaps tell nothing there, and a development build
+/// The highest rate of each model where times are not judged: finer gaps mean nothing there, and a development build
 /// takes milliseconds of a core for a request. At 200 requests/s three models keep two cores busy, and requests fail
 /// for that alone.
 const UNJUDGED_RPS_MAX: f64 = 50.0;

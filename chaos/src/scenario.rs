@@ -155,7 +155,7 @@ pub(crate) struct Promise {
     pub(crate) serving_ms: Option<f64>,
     /// From the end of the last fault until the cluster's view is whole again.
     pub(crate) whole_ms: Option<f64>,
-    /// From the first fault until the view says that each backend that was struck is down.
+    /// From the first fault until the view shows every struck backend as down.
     pub(crate) down_ms: Option<f64>,
     /// Requests of a round that are sent after its faults have ended, and are not answered in time.
     pub(crate) bad_after_max: Option<u64>,

@@ -223,7 +223,7 @@ impl Pump<'_> {
                 self.until(|way| !way.cut).await;
                 self.write(to, chunk, &mut sent).await?;
             }
-            // The end is told when everything before it has arrived; a half-open link keeps it to itself.
+            // The end is passed on when everything before it has arrived; a half-open link keeps it to itself.
             self.until(|way| !way.cut && !way.effect.half_open).await;
             to.shutdown().await.map_err(|_| Reset)
         };

@@ -21,7 +21,7 @@ use super::{CERTIFICATE_DAYS, journal_of, name_of, subcluster_of};
 /// Backends that register at a time: a fleet is not started by one hand.
 const AT_ONCE: usize = 64;
 
-/// What the process is told.
+/// The process's orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlayPlan {
