@@ -138,7 +138,7 @@ impl Backup {
         envelope::encode(self)
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; the checksum is right then. The state in it is not looked at.
+    /// Reads what [`encode`](Self::encode) wrote; the checksum is right then. The state in it is not decoded.
     ///
     /// # Errors
     /// If the bytes are anything else.

@@ -61,7 +61,7 @@ pub struct StageExplanation {
 }
 
 impl StageExplanation {
-    /// Its name, or what it is called by.
+    /// Its request id, or that it has none.
     fn named(&self) -> &str {
         self.request.as_deref().unwrap_or("without an id")
     }

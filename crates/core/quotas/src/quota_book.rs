@@ -7,7 +7,7 @@ use symphony_types::FrontendId;
 use crate::split::share_of;
 use crate::token_bucket::sound;
 
-/// What a frontend says of one quota of a tenant, per second.
+/// A frontend's report on one quota of a tenant, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
     /// The whole quota, over all frontends.
@@ -44,7 +44,7 @@ struct Part {
     reserved: f64,
 }
 
-/// What the frontends say of one quota of a tenant.
+/// The frontends' reports on one quota of a tenant.
 #[derive(Clone, Debug, Default)]
 struct Parts {
     by_frontend: BTreeMap<FrontendId, Part>,
@@ -93,7 +93,7 @@ pub struct QuotaBook {
 }
 
 impl QuotaBook {
-    /// Takes the report of one of `frontends`, all that may give anything, and says what it may give from now on.
+    /// Takes the report of one of `frontends`, all that may grant anything, and returns what it may grant from now on.
     ///
     /// The sum of what was given out grows to the quota and no further: what this frontend is to have beyond what is
     /// free, it gets once the others have reported, and have given theirs back.

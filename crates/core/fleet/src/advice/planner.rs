@@ -131,7 +131,7 @@ impl FleetPlanner {
         if let Some(reason) = self.cause(&finding, is_other) {
             let measured = self.last.as_ref().unwrap_or(&self.newest);
             let (mix, rate_rps) = (measured.mix.clone(), measured.rate_rps());
-            // What was measured of another mix, or with other batches, says nothing of this one.
+            // Measurements of another mix, or with other batches, do not apply to this one.
             let wanted = if is_other { None } else { Wanted::of(scaler, window, &finding) };
             match problem(&mix).and_then(|problem| choose(&problem, rate_rps, wanted.as_ref(), merging)) {
                 Ok(chosen) => {
@@ -173,7 +173,7 @@ impl FleetPlanner {
         if is_other {
             return Some(Reason::Fleet);
         }
-        // More than the budget buys is asked for in vain, and would be asked for every second.
+        // Advice beyond the budget could not be followed, and would be repeated every second.
         let spent = self.plan().is_some_and(|plan| !plan.is_enough());
         let asks = finding.changes() && !(finding.adds() && spent);
         let known = self.last.is_some() || self.newest.mix.total() > 0;

@@ -120,7 +120,7 @@ pub struct Crop {
     pub unit: BoxUnit,
 }
 
-/// What the edges of a box are counted in.
+/// The unit of a box's edges.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BoxUnit {
     /// 0 is the left or upper edge of what the detector sees, 1 the right or lower one.
