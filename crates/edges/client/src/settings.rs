@@ -7,7 +7,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use crate::balance::Balance;
 use crate::limits;
 
-/// What a client needs to know of its frontends and its requests.
+/// What a client needs to know about its frontends and its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) frontends: Vec<String>,

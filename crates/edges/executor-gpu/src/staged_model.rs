@@ -103,7 +103,7 @@ impl<D: Device> StagedModel<D> {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }
 
-    /// Runs batches with the same inputs one after the other, each staged while the previous one runs, and says when
+    /// Runs batches with the same inputs one after the other, each staged while the previous one runs, and returns when
     /// each was copied and computed on the device.
     ///
     /// # Errors

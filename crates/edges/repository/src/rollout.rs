@@ -442,7 +442,7 @@ mod tests {
         let mut again = rollout.clone();
         assert_eq!(rollout.next(&both, at(3)), Next::Unload("m@1".into()));
         assert_eq!(rollout.next(&both, at(3)), Next::Done, "the view is older than the unload");
-        // Where its lead says what is queued, that counts, by a word from after views have followed.
+        // If its lead reports what is queued, that counts, by a report from after views have followed.
         let with = |queued, age_s: u64| {
             let counts = ModelLoadView { queued, ..ModelLoadView::default() };
             let age = Nanos::from_millis(1000 * age_s);

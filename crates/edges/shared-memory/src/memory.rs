@@ -48,7 +48,7 @@ pub enum OpenError {
     NotAPool(&'static str),
 }
 
-/// A mapping of shared memory. What is in it is for its makers to say: pools and rings.
+/// A mapping of shared memory. Its makers define its contents: pools and rings.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<AtomicU64>,

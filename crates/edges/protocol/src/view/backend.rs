@@ -30,7 +30,7 @@ pub struct BackendView {
     pub drained: bool,
     /// Its way to another sub-cluster.
     pub moving: Option<BackendMoveView>,
-    /// The newest level that it knows, if the answering replica has heard it.
+    /// The newest level that it knows, if it has reported that to the answering replica.
     pub level: Option<Level>,
 }
 

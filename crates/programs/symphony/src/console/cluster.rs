@@ -80,7 +80,7 @@ pub(super) fn counts_json(counts: &Counts, over_s: f64) -> Value {
 pub(super) fn model_json(view: &View, name: &str) -> Option<Value> {
     let (id, model) = view.model_named(name)?;
     let failed = model.holders.values().find_map(|holder| holder.state.clone().err());
-    // A report by a backend that is gone says nothing about the present ones.
+    // A report by a backend that is gone does not concern the present ones.
     let reason = no_gpu(view, model).map(str::to_owned).or(failed);
     Some(json!({
         "name": model.spec.name, "subcluster": subcluster_name(view, model.subcluster),
