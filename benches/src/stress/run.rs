@@ -255,7 +255,7 @@ impl Snapshot {
     }
 }
 
-/// Memory of this process in megabytes, generator included; nothing where the system does not tell.
+/// Memory of this process in megabytes, generator included; nothing where the system does not report it.
 fn resident_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
