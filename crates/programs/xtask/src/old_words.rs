@@ -119,7 +119,7 @@ const OLD_WORDS: [(&str, &str); 105] = [
     ("mod door", "mod callers, mod admission"),
 ];
 
-/// What benches and their figures say of threads. Elsewhere the workers on them are meant, which may share one.
+/// The words of benches and their figures for threads. Elsewhere the workers on them are meant, which may share one.
 const WORDS_OF_BENCHES: [(&str, &str); 3] =
     [("model thread", "model worker"), ("rank thread", "rank worker"), ("rank threads", "rank workers")];
 
@@ -171,7 +171,7 @@ const OLD_TYPES: [(&str, &str); 41] = [
 /// What declares a type.
 const DECLARE: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// Where old words may stand: what happened is told in the words of its time.
+/// Where old words may stand: records keep the words of their time.
 const HISTORY: [&str; 3] = ["docs/internals/lab", "docs/adr", "CHANGELOG.md"];
 
 /// Where threads are measured.

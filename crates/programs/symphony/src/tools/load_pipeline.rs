@@ -19,8 +19,7 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
 
 /// Its inputs: random tensors, or the canvases of the demo if it takes pictures.
 ///
-/// # Errors
-/// If what is asked for is nothing that it takes.
+/// # Errors If the pipeline does not take the requested inputs.
 pub(super) fn inputs(
     requested: Option<LoadInputs>,
     given: &LoadedModel,

@@ -9,8 +9,8 @@ use tokio::time::MissedTickBehavior;
 /// The period of questions, as that of `top`: leaders report once a second.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Prints what `ask` says first, and again when it says something else second, until Ctrl-C or until standard output is
-/// closed. Its argument says whether nothing was printed yet.
+/// Prints the first of the two texts of `ask`, and again whenever the second has changed, until Ctrl-C or until
+/// standard output is closed. The argument of `ask` is whether nothing was printed yet.
 ///
 /// # Errors
 /// If the first question has no answer. Later ones are asked again.

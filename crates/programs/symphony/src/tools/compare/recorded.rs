@@ -7,7 +7,7 @@ use symphony_tape::{RecordedLoad, RecordedOutcome};
 use symphony_types::Nanos;
 use symphony_workload::Window;
 
-/// What it is called beside the policies.
+/// Its name among the policies.
 const NAME: &str = "recorded";
 
 /// The row beside the simulated ones.
@@ -15,7 +15,7 @@ pub(super) struct Recorded {
     pub(super) run: ComparedRun,
     /// Requests that their clients withdrew.
     pub(super) cancelled: u64,
-    /// Requests of which the tapes do not say what became.
+    /// Requests whose outcome is not on the tapes.
     pub(super) unknown: u64,
 }
 
