@@ -28,7 +28,8 @@ pub struct Measured {
 impl Measured {
     /// Writes what is asked for.
     ///
-    /// # Errors If a file cannot be written, or git does not name the commit that was measured.
+    /// # Errors
+    /// If a file cannot be written, or git does not name the commit that was measured.
     pub fn write(&self, results: &impl Serialize, figures: &[(String, String)]) -> Result<()> {
         if self.out.is_none() && self.figures.is_none() {
             return Ok(());

@@ -297,7 +297,7 @@ fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Op
     }
 }
 
-/// What callers may ask for beside models, and who they are.
+/// What callers may ask for beside models, and which tenants there are.
 struct Callers {
     repository: Option<RepositoryAccess>,
     tenants: Option<Arc<Tenants>>,

@@ -96,8 +96,8 @@ impl<M: Message> LinkReceiver<M> {
     /// Waits for the next frame. Cancel-safe: the next call continues where a dropped one stopped, so it may be used in
     /// a `select!`.
     ///
-    /// # Errors If the connection ends, or something arrives that is not a frame of this link; the link cannot be used
-    /// then.
+    /// # Errors
+    /// If the connection ends, or something arrives that is not a frame of this link; the link cannot be used then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
         if let Some((header, body)) = self.early.pop_front() {
             return Frame::decode(header, body).map_err(|source| self.bad_frame(source));

@@ -105,7 +105,8 @@ pub(crate) struct Explained {
 }
 
 impl Explained {
-    /// # Errors If the page is of another process than this frontend.
+    /// # Errors
+    /// If the page is of another process than this frontend.
     pub(crate) fn of(self, frontend: &FrontendView) -> anyhow::Result<Option<PipelineExplanation>> {
         ensure!(self.boot == frontend.boot.get(), "another process answers there, or it has just begun anew");
         Ok(self.explanation)

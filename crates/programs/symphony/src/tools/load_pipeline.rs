@@ -19,7 +19,8 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
 
 /// Its inputs: random tensors, or the canvases of the demo if it takes pictures.
 ///
-/// # Errors If the pipeline does not take the requested inputs.
+/// # Errors
+/// If the pipeline does not take the requested inputs.
 pub(super) fn inputs(
     requested: Option<LoadInputs>,
     given: &LoadedModel,

@@ -17,7 +17,7 @@ const SHARED_EVERY: Duration = Duration::from_secs(1);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Begins with an equal part, by whichever cluster shows first how many share; where the control group of this one
-/// divides the quotas, tells what the tenants are asked for, and takes the shares, until `ended`.
+/// divides the quotas, reports the tenants' demand and takes their shares, until `ended`.
 pub(crate) async fn share_quotas(
     tenants: Arc<Tenants>,
     cluster: Arc<Cluster>,

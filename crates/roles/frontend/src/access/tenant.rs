@@ -159,7 +159,7 @@ impl Tenant {
             QuotaKind::GpuSeconds => self.config.gpu_seconds_per_s,
         };
         let per_second = per_second.unwrap_or_default().to_string();
-        // A bucket that nothing fills says for ever.
+        // A bucket that nothing fills has an infinite wait.
         let wait = if wait == Nanos::MAX { WAIT_WITHOUT_SHARE } else { wait.min(WAIT_MAX) };
         InferError::QuotaExceeded { tenant: self.config.name.clone(), kind, per_second, wait }
     }
@@ -237,7 +237,7 @@ impl Tenant {
     pub(crate) fn take_share(&self, now: Time, share: TenantShare) {
         let set = |quota: &mut Option<Quota>, share: Option<f64>| {
             if let (Some(quota), Some(share)) = (quota, share) {
-                // Whatever the leader says, never more than the file does.
+                // Never more than the file allows, even if the leader grants more.
                 quota.bucket.set_rate(now, share.clamp(0.0, quota.whole));
             }
         };

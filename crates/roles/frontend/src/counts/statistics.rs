@@ -1,4 +1,4 @@
-//! What each model's requests cost so far, and what the metrics say of them.
+//! What each model's requests cost so far, and their metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -77,7 +77,7 @@ impl Hour {
         Self { now_unix_ms, history: History::new(now_unix_ms) }
     }
 
-    /// The clock says this.
+    /// Sets the time of the clock.
     fn at(&mut self, unix_ms: u64) {
         // What was counted by a clock that was wrong has wrong times, and would take all that comes until they are
         // over.
@@ -316,7 +316,7 @@ impl Statistics {
 }
 
 impl ModelCounts {
-    /// What the protocol's statistics say of it.
+    /// Adds a request to the protocol's statistics.
     fn count_run(&mut self, observed: &RequestEnd) {
         let elapsed = Nanos::from(observed.elapsed);
         let Some((batch, execution)) = observed.ran else {

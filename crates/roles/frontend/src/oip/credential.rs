@@ -42,7 +42,7 @@ impl Credential {
         Self(Self::of(headers).0.or_else(basic))
     }
 
-    /// What the client showed; none if it showed nothing that can be one.
+    /// What the client showed; none if it showed none.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.0.as_deref()

@@ -171,7 +171,7 @@ pub enum InferError {
     /// The request could not be served.
     #[error("the request failed: {}", explain_failure(*.0))]
     Failed(FailReason),
-    /// The answer came after the deadline, and the client did not say that it takes late answers.
+    /// The answer came after the deadline, and the client does not accept late answers.
     #[error(
         "the answer came after the deadline; allow more time, or set the parameter symphony_accept_late to have it anyway"
     )]

@@ -21,7 +21,7 @@ pub(crate) use request_record::{Ran, RecordKind, RequestRecord};
 
 /// How long the last lines of the access log may take.
 const LINES_WRITTEN_WITHIN: Duration = Duration::from_millis(500);
-/// Requests that are traced in a second because their clients say so, in the mean: each has eight spans or so, and
+/// Requests that are traced in a second because their clients ask for it, in the mean: each has eight spans or so, and
 /// every client may ask for a trace.
 const GIVEN_PER_SECOND_MAX: f64 = 100.0;
 
@@ -42,7 +42,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// Whether one more request may be traced because its client says so.
+    /// Whether one more request may be traced because its client asks for it.
     fn takes_one_more(&self) -> bool {
         let now = Time::ZERO + Nanos::from(self.began.elapsed());
         self.given.lock().unwrap_or_else(PoisonError::into_inner).take(now, 1.0).is_ok()

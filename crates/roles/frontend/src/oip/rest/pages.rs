@@ -127,7 +127,7 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
     })
 }
 
-/// Says of a pipeline what Triton says of an ensemble, and leaves out what it does not.
+/// Describes a pipeline as Triton describes an ensemble, and leaves out the rest.
 fn as_ensemble(config: &mut Value, model: &ModelInfo, pipeline: &PipelineInfo) {
     let step = |step: &PipelineStep| {
         // -1: the newest.
@@ -256,7 +256,7 @@ pub(crate) async fn unload<S: InferenceService>(
         Ok(caller) => caller,
         Err(refused) => return reply::of_access(&refused),
     };
-    // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
+    // Its only parameter, `unload_dependents`, has no effect here: no model depends on another.
     match optional_body::<LoadBody>(request).await {
         Ok(_) => done(shared.service.unload_model(&path.model, caller).await),
         Err(refused) => reply::of_infer(&refused),
