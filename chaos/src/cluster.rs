@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
     pub(crate) network: Network,
 }
 
-/// What the cluster is to run on.
+/// What the cluster runs on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterSetup<'a> {
     /// The cluster's name.
@@ -91,7 +91,7 @@ pub(crate) struct ClusterSetup<'a> {
     pub(crate) links: Links,
     /// By how much batches of the emulated GPUs miss their profiles.
     pub(crate) noise: f64,
-    /// Whether faults of disks and clocks shall be possible.
+    /// Whether faults of disks and clocks are possible.
     pub(crate) interpose: bool,
 }
 

@@ -75,7 +75,7 @@ pub(crate) enum Direction {
     Inbound,
     /// What it sends to others.
     Outbound,
-    /// One of the two one-way directions, drawn anew each time.
+    /// One of the two one-way directions, drawn again each time.
     Either,
 }
 
@@ -205,7 +205,7 @@ pub(crate) enum StopMode {
     Drained,
 }
 
-/// What `symphony members` is asked for.
+/// The change that `symphony members` makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Change {

@@ -122,7 +122,7 @@ impl Executions {
     }
 
     fn judge_orders(&mut self, backend: usize, records: &[Record]) {
-        // What was asked for counts as promised: a backend that promised less broke its word then.
+        // A requested token counts as promised: a backend that promised less broke its word then.
         let mut promised: BTreeMap<u32, u64> = BTreeMap::new();
         let mut leaders: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         for record in records {

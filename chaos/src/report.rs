@@ -139,7 +139,7 @@ pub struct RoundReport {
     pub serving_after_ms: Option<f64>,
     /// From the end of the last fault until all processes were registered and every sub-cluster led.
     pub whole_after_ms: Option<f64>,
-    /// What was missing when the cluster was last seen not to be whole; none if it never was seen so.
+    /// What was missing when the cluster was last not whole; none if it never was seen so.
     pub missing_last: Option<String>,
 }
 

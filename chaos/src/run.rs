@@ -39,7 +39,7 @@ pub(crate) const CALM_RANDOM_MS: u64 = 500;
 /// How long the last look at the cluster may take.
 const LAST_VIEW_WITHIN: Duration = Duration::from_secs(20);
 
-/// How a scenario shall be run.
+/// How a scenario is run.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// The `symphony` program.
@@ -69,7 +69,7 @@ pub enum Times {
     Reported,
 }
 
-/// What a machine without time to spare causes by itself: inputs are not at the backend in time, and a replica that
+/// Reasons for failures that a busy machine causes by itself: inputs are not at the backend in time, and a replica that
 /// does not get to run is taken for dead, so that requests are handed over.
 pub(crate) const OF_A_BUSY_MACHINE: [FailReason; 4] =
     [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
@@ -332,7 +332,7 @@ pub(crate) fn idle(load: &Load, written: &Written, story: &Story) -> Vec<&'stati
         .collect()
 }
 
-/// What the cluster agrees on at the end; none if it does not say.
+/// The cluster's view at the end; none if it does not answer.
 pub(crate) async fn last_view(cluster: &Cluster) -> Option<View> {
     cluster.control.get(true, LAST_VIEW_WITHIN).await.ok()
 }

@@ -138,7 +138,7 @@ impl<'a> Generator<'a> {
         let after = Snapshot::of(&self.scheduler);
         // A run that lags while it warms up shows what there is.
         let lasted = self.clock.now().since(measured_from.unwrap_or(started));
-        // What was sent last has its outcome a little later; it only has to be looked at.
+        // The last requests have their outcomes a little later; it only has to be looked at.
         let until = self.clock.now() + self.plan.slo + GRACE;
         while !self.plan.hang && self.report.lagged.is_none() && self.clock.now() < until {
             let now = self.clock.now();

@@ -123,7 +123,7 @@ impl Operator {
         }
     }
 
-    /// Whether the group has agreed. What it refuses, since others move or do not fit, is drawn anew.
+    /// Whether the group has agreed. A refused move, since others move or do not fit, is drawn again.
     async fn propose(&mut self, wanted: WantedMove) -> bool {
         let request = pb::ProposePlanRequest {
             epoch: 0,

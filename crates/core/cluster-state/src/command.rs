@@ -71,7 +71,7 @@ pub enum Command {
         /// The boot that has finished; a report of an earlier boot is refused.
         boot: BootId,
     },
-    /// A replica shall prepare to lead a sub-cluster that another living replica leads; nothing else changes yet.
+    /// A replica is to prepare to lead a sub-cluster that another living replica leads; nothing else changes yet.
     BeginHandover {
         /// The sub-cluster.
         subcluster: SubclusterId,

@@ -56,7 +56,7 @@ pub struct StageExplanation {
     pub reason: String,
     /// How long its batch ran; none without a result.
     pub execution_ms: Option<f64>,
-    /// Whether the request ended with it, for want of its result.
+    /// Whether the request ended with it, for lack of its result.
     pub ended_request: bool,
 }
 

@@ -127,7 +127,7 @@ pub(crate) async fn follow(
         let order = pacing.step(at, if in_step { role } else { Role::Unsettled });
         ticks.set(order.ticks);
         if order.heartbeat {
-            // The library's queue is long; if it is full all the same, the next heartbeat will do.
+            // The library's queue is long; if it is still full, the next heartbeat will do.
             let _ = raft.trigger().heartbeat().now_or_never();
         }
         let again = async {

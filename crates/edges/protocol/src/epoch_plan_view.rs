@@ -108,7 +108,7 @@ pub struct PlannedMoveView {
     pub what: MovedView,
     /// Where it was.
     pub from: SubclusterId,
-    /// Where it shall be.
+    /// Where it is to be.
     pub to: SubclusterId,
     /// What it costs, as estimated when the plan was proposed.
     pub cost: MoveCostView,

@@ -54,7 +54,7 @@ pub enum Next {
     Wait(Option<(String, NoGpu)>),
     /// Wait for this time, then go on with a view that has the load in it.
     WaitFor(Duration),
-    /// The cluster is as it shall be.
+    /// The cluster is as wanted.
     Done,
     /// The versions cannot be served, for this reason; the previous ones still are.
     Failed(String),

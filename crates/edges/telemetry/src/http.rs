@@ -418,7 +418,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(history.answer(None).await.as_deref(), Ok(b"[null,0]".as_slice()));
         }
-        // The machine may be slow: these are good for longer.
+        // The machine may be slow: these are kept for longer.
         for model in 0..HISTORIES_MAX {
             let later = Instant::now() + Duration::from_secs(60);
             history.kept.lock().await.insert(Some(model.to_string()), (later, Bytes::new()));

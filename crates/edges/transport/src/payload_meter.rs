@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(meter.delay(at(1200)).unwrap().fixed, micros(8000));
         let last = (1200..3000).find(|&second| meter.delay(at(second)).is_none()).unwrap();
         assert!((1500..=1801).contains(&last), "{last}");
-        // A meter that begins anew does not come down from there.
+        // A new meter does not come down from there.
         notes(&mut meter, at(2000), 100, micros(100), 65);
         assert_eq!(meter.delay(at(2000)).unwrap().fixed, micros(100));
     }

@@ -38,7 +38,7 @@ struct Record {
 }
 
 /// Sends the plan's requests to `target`, and reports their outcomes. Cancelling `stop` ends the sending early; answers
-/// are waited for all the same.
+/// are still waited for.
 ///
 /// # Errors
 /// If the plan is invalid. A generator that lags is not an error; the report's verdict says so.

@@ -264,7 +264,7 @@ impl Frontend {
     }
 
     /// Writes the lines of the access log and sends the traces that are left; takes seconds if the collector does not
-    /// answer. What comes later is lost.
+    /// answer. Later records are lost.
     pub fn finish_records(&self) {
         self.inner.records.finish();
     }

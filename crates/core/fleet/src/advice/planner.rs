@@ -38,7 +38,7 @@ pub struct FleetPlan {
     pub price_per_hour: f64,
     /// No more requests per second can be answered in time by them.
     pub bound_rps: f64,
-    /// What was asked of the bound: more than what comes.
+    /// The rate required of the bound: more than the present rate.
     pub needed_rps: f64,
     /// The requests per second that came when it was chosen.
     pub rate_rps: f64,
@@ -228,7 +228,7 @@ fn choose(
     let bound = FluidBound::new(problem, merging);
     let by_rate = rate_rps / FLEET_MARGIN;
     let by_capacity = wanted.map_or(0.0, |wanted| bound.rps(&wanted.of) * wanted.factor);
-    // What was measured of GPUs counts for more than a margin. But losses do not tell how much beyond twice is asked.
+    // Measurements of GPUs count for more than a margin. But losses do not tell how much beyond twice is asked.
     let fewer = by_capacity > 0.0 && wanted.is_some_and(|wanted| wanted.factor < 1.0);
     let needed_rps = if fewer { by_capacity } else { by_capacity.max(by_rate) };
     let blocks = Blocks::of(problem, &bound, needed_rps);

@@ -116,7 +116,7 @@ pub struct Crop {
     /// The output with left, top, right and bottom of each row's region: its name at the model of the edge's first
     /// stage.
     pub boxes: String,
-    /// What they are counted in.
+    /// Their unit.
     pub unit: BoxUnit,
 }
 

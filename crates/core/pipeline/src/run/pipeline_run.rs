@@ -124,7 +124,7 @@ impl PipelineRun {
                 }
                 let untouched = actions.len();
                 if self.lead_on(now, ask.0, rows, actions).is_err() {
-                    // What was to be asked in this very step has not been.
+                    // Requests of this very step have not been sent.
                     actions.truncate(untouched);
                     self.end(Outcome::Dropped(DropReason::SloUnreachable), before, actions);
                 }

@@ -78,7 +78,7 @@ pub enum GpuLoadError {
 }
 
 impl GpuLoadError {
-    /// Whether it was for want of memory: once another model has gone it may be loaded.
+    /// Whether it was for lack of memory: once another model has gone it may be loaded.
     #[must_use]
     pub fn lacks_memory(&self) -> bool {
         match self {

@@ -48,7 +48,7 @@ pub struct GpuView {
 }
 
 impl BackendView {
-    /// Whether it shall hold the model.
+    /// Whether it is to hold the model.
     #[must_use]
     pub fn is_to_hold(&self, model: &ModelView) -> bool {
         let there = self.moving.filter(|moving| moving.preloads).map(|moving| moving.to);

@@ -60,7 +60,7 @@ struct ClusterOptions {
     insecure_dev: bool,
 }
 
-/// Certificates, and whose they shall be.
+/// Certificates, and whose they must be.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     dir: PathBuf,

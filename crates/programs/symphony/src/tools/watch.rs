@@ -48,8 +48,8 @@ async fn repeat(ask: impl AsyncFn(bool) -> anyhow::Result<(String, String)>) -> 
     }
 }
 
-/// Whether standard output is a pipe or a terminal whose other end is closed. What never changes is never printed, and
-/// so would never find out.
+/// Whether standard output is a pipe or a terminal whose other end is closed. A page that never changes is never
+/// printed, and so the closed output would never be noticed.
 fn reader_is_gone() -> bool {
     let out = std::io::stdout();
     let mut fds = [PollFd::new(out.as_fd(), PollFlags::empty())];

@@ -42,7 +42,7 @@ pub(crate) async fn share_quotas(
     if !divides {
         return;
     }
-    // What was asked for until now is no second's demand.
+    // The demand until now is not that of one second.
     tenants.demands(f64::INFINITY);
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + SHARED_EVERY, SHARED_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

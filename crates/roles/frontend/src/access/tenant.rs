@@ -12,7 +12,7 @@ use crate::oip::{InferError, QuotaKind};
 
 /// Weight of the newest request in the mean cost of a request.
 const COST_WEIGHT: f64 = 0.05;
-/// What a request is taken for as long as none was read: an item, and this part of a second's GPU time. Without any
+/// The assumed items of a request until one has been read: an item, and this part of a second's GPU time. Without any
 /// demand there would be no share, and without a share no request is ever read.
 const UNREAD_ITEMS: f64 = 1.0;
 const UNREAD_GPU_PART: f64 = 1e-3;
@@ -20,7 +20,7 @@ const UNREAD_GPU_PART: f64 = 1e-3;
 const WAIT_MAX: Nanos = Nanos::from_millis(60_000);
 /// The wait where there is no share at all: it follows the demand within this time.
 const WAIT_WITHOUT_SHARE: Nanos = Nanos::from_millis(4000);
-/// Weight of the newest second in what is asked for: shares shall follow loads, and not every burst.
+/// Weight of the newest second in what is asked for: shares follow loads, and not every burst.
 const OFFERED_WEIGHT: f64 = 0.5;
 
 /// A tenant, as the file has it now.
@@ -91,7 +91,7 @@ impl Quota {
         self.cost += if self.cost > 0.0 { COST_WEIGHT * (cost - self.cost) } else { cost };
     }
 
-    /// A request was refused before it was read. What it would have cost is asked for all the same.
+    /// A request was refused before it was read. Its cost still counts as demand.
     fn asks_unread(&mut self, guess: f64) {
         self.requested += if self.cost > 0.0 { self.cost } else { guess };
     }

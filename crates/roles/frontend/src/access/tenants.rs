@@ -25,7 +25,7 @@ use crate::access::tenant::{Tenant, TenantCounts};
 use crate::metrics;
 use crate::oip::{AccessError, Caller, Credential, KnownBy, Shown};
 
-/// How often the file is checked: a key that was taken out of it is good for no longer.
+/// How often the file is checked: a removed key is valid for no longer than this.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -135,8 +135,8 @@ impl Tenants {
     /// Reads the file again if it has changed; true if it had. It may block.
     ///
     /// # Errors
-    /// If it cannot be used: then the former one stays. What was read and makes no sense is read again once it has
-    /// changed; what could not be read, each time.
+    /// If it cannot be used: then the former one stays. A malformed file is read again once it has changed; what could
+    /// not be read, each time.
     pub fn reload(&self) -> Result<bool, String> {
         let mut last = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         let reloaded =
@@ -245,7 +245,7 @@ impl Tenants {
         found.inspect_err(|error| self.refused("", error.error_status().reason))
     }
 
-    /// The caller as the file has it by now, if what it showed is still good for one of these rights.
+    /// The caller by the present file, if its credential still has one of these rights.
     ///
     /// # Errors
     /// If not, which is counted.

@@ -251,7 +251,7 @@ impl Cluster {
         Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the cluster has this frontend take no new requests.
+    /// Whether this frontend is cordoned: the cluster wants it to take no new requests.
     pub(crate) fn is_cordoned(&self) -> bool {
         let cordons = |view: &View| {
             view.frontends.get(&self.id).is_some_and(|f| f.boot == self.identity.boot && !f.duty.takes_work())

@@ -91,7 +91,7 @@ fn fastest(route: &Route) -> Option<LatencyProfile> {
 }
 
 /// The profile by which a stage is left time at least. Budgets follow from what batches took, where that was measured:
-/// if one is shorter than ℓ(1), the profile is too long, and no request shall be refused for that.
+/// if one is shorter than ℓ(1), the profile is too slow, and no request may be refused for that.
 fn as_budgeted((profile, budget): (LatencyProfile, Nanos)) -> LatencyProfile {
     if profile.latency(1) <= budget {
         return profile;

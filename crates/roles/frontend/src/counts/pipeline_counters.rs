@@ -171,7 +171,7 @@ impl PipelineCounters {
         });
     }
 
-    /// What was counted of these pipelines since it was taken last.
+    /// The counts of these pipelines since the last call.
     pub(crate) fn take(&self, now: Instant, is_wanted: impl Fn(&str) -> bool) -> Vec<pb::PipelineCounts> {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         let take = |(name, counted): (&String, &mut Counted)| {

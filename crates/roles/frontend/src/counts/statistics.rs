@@ -79,8 +79,7 @@ impl Hour {
 
     /// Sets the time of the clock.
     fn at(&mut self, unix_ms: u64) {
-        // What was counted by a clock that was wrong has wrong times, and would take all that comes until they are
-        // over.
+        // Counts by a wrong clock have wrong times, and would take in all later ones until those times have passed.
         if unix_ms.saturating_add(STEP_BACK_MAX_MS) < self.now_unix_ms {
             *self = Self::begin(unix_ms);
         }

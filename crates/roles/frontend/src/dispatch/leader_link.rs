@@ -106,7 +106,7 @@ impl LeaderLink {
             };
         };
         // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. If
-        // it had stopped, new requests wait outside the table until it goes on.
+        // the last leader had stopped, new requests wait outside the table until a leader goes on.
         if !self.suspended.load(Ordering::Acquire) && !self.table.waits_for(self.subcluster) {
             tokio::select! {
                 command = self.commands.recv() => drop(command?),
@@ -281,7 +281,7 @@ impl LeaderLink {
         let (mut requests, mut cancelled) = (Vec::with_capacity(commands.len()), Vec::new());
         for command in commands {
             match *command {
-                // What was redriven with the link is not announced twice.
+                // A request that was redriven with the link is not announced twice.
                 LeaderCommand::Announce(sequence) => {
                     requests.extend(self.table.announce(sequence, token).as_ref().map(header))
                 }

@@ -171,7 +171,7 @@ impl Caller {
         self.known.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
     }
 
-    /// What its requests are worth.
+    /// The value of its requests.
     #[must_use]
     pub fn weight(&self) -> RequestValue {
         self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())

@@ -71,8 +71,8 @@ pub trait InferenceService: Send + Sync + 'static {
     /// cancelled, or has failed.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
-    /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
-    /// cannot be served is for callers who may load.
+    /// The models that could be asked for: those known, and those of a repository that are not loaded. The reason why
+    /// one cannot be served is shown only to callers that may load models.
     fn index(&self, caller: &Caller) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Loads a model, if the caller may; answers once the versions that the repository serves are ready.

@@ -21,8 +21,8 @@ pub const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 pub const PACKED_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// A gRPC answer of more bytes is not compressed, for the same reason.
 pub const PACKED_ANSWER_BYTES_MAX: usize = 128 << 10;
-/// What compressed requests over REST in flight have become takes no more than this many of the largest requests; those
-/// of a tenant half of it.
+/// Unpacked requests over REST in flight take no more memory than this many of the largest requests; those of a tenant
+/// half of it.
 pub const UNPACKED_REQUESTS_MAX: usize = 16;
 /// A call of reflection ends after this time, whatever it still asks.
 pub const REFLECTION_MAX: Duration = Duration::from_secs(30);

@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
     form: Form,
 }
 
-/// How an output shall come.
+/// How an output is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) encoding: Encoding,

@@ -43,7 +43,7 @@ pub(crate) const PARTIAL: &str = "symphony_partial";
 pub(crate) const STAGES: &str = "symphony_stages";
 /// Parameter of a tensor: bytes of its data behind the JSON.
 pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
-/// Parameter of a requested output: its data shall come behind the JSON.
+/// Parameter of a requested output: its data is to come behind the JSON.
 pub(crate) const BINARY_DATA: &str = "binary_data";
 /// Parameters of a tensor that is in shared memory: the name of a region, where in it the tensor begins, and its bytes.
 pub(crate) const SHARED_MEMORY_REGION: &str = "shared_memory_region";
@@ -78,7 +78,7 @@ pub(crate) struct RequestParameters {
     timeout: Option<Nanos>,
     exceed_slo: bool,
     pub(crate) late_answer: LateAnswer,
-    /// Outputs without a parameter of their own shall come as binary data.
+    /// Outputs without a parameter of their own are to come as binary data.
     pub(crate) binary_output: bool,
 }
 
@@ -132,7 +132,7 @@ impl RequestParameters {
         )))
     }
 
-    /// What the request is worth, of what its caller's are.
+    /// The value of the request: the caller's weight, reduced by `priority`.
     pub(crate) fn weight(&self, caller: RequestValue) -> RequestValue {
         // Only less: every client would ask for more.
         let thousandths = caller.thousandths() / self.priority.max(1);
@@ -379,11 +379,11 @@ impl InputParameters {
 /// The parameters of one output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutputParameters {
-    /// Whether it shall come as binary data.
+    /// Whether it is to come as binary data.
     pub(crate) binary: Option<bool>,
     /// The number of likeliest classes to return instead of its elements.
     pub(crate) classes: Option<u32>,
-    /// Where it shall be written, if to shared memory.
+    /// Where it is to be written, if to shared memory.
     pub(crate) placed: Option<Placement>,
 }
 

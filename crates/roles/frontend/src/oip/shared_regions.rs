@@ -22,7 +22,7 @@ use super::{AccessError, InferError};
 
 /// Regions at a time, each a file descriptor.
 pub const REGIONS_MAX: usize = 512;
-/// Of these, one tenant's.
+/// The most of these of one tenant.
 pub const REGIONS_PER_TENANT_MAX: usize = 64;
 /// Most bytes of a region's name, and of its key: as long as the system's own names may be.
 const NAME_BYTES_MAX: usize = 255;

@@ -105,8 +105,8 @@ pub(crate) struct Decoding {
 pub(crate) enum Progress {
     /// The input is ready within milliseconds: the request may be announced to schedulers.
     Begun,
-    /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until
-    /// the last of its clones is gone.
+    /// The whole payload, or why there is none. Nothing comes after it. The decoded pictures are counted until the last
+    /// clone is gone.
     Made(Result<Bytes, InferError>),
 }
 

@@ -1,5 +1,5 @@
 //! Records of single requests, where configured: lines of the access log, and traces. Both are made at a request's
-//! outcome, of what is known then; nothing is recorded on its way. What became of the last requests for pipelines is
+//! outcome, of what is known then; nothing is recorded on its way. The outcomes of the last requests for pipelines are
 //! always remembered.
 
 mod access_log;
@@ -92,7 +92,7 @@ impl Records {
         }
     }
 
-    /// Writes and sends what is left. What comes later is lost.
+    /// Writes and sends the remaining records. Later ones are lost.
     pub(crate) fn finish(&self) {
         if let Some(access) = &self.access {
             access.finish(LINES_WRITTEN_WITHIN);

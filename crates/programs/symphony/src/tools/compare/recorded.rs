@@ -49,7 +49,7 @@ impl Tally {
     fn model(mut self, name: &str) -> ComparedModel {
         self.took.sort_unstable();
         let ended = self.took.len() as f64 + self.dropped as f64;
-        // What was dropped is infinite, as in the simulated rows.
+        // The latency of a dropped request is infinite, as in the simulated rows.
         let quantile = |share: f64| {
             let rank = (share * ended).ceil().max(1.0) as usize;
             self.took.get(rank - 1).map(|took| took.as_millis_f64())
