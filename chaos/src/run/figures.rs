@@ -52,7 +52,7 @@ impl Figures<'_> {
         self.observations.iter().filter(move |one| one.model == model && one.fate == Fate::InTime).map(|one| one.ended)
     }
 
-    /// What was sent from then until then.
+    /// The requests sent between these two times.
     fn sent(&self, from: Instant, to: Instant) -> impl Iterator<Item = &Observation> + Clone {
         self.observations.iter().filter(move |one| (from..to).contains(&one.sent))
     }

@@ -1,4 +1,4 @@
-//! What is to be chosen: kinds with prices, models with SLOs and sizes, a budget.
+//! The problem: kinds with prices, models with SLOs and sizes, a budget.
 
 use crate::latency::LatencyTable;
 

@@ -75,7 +75,7 @@ impl Parts {
 }
 
 /// After this many reports a frontend is given its share although others have not reported: they may never do.
-const PATIENCE: u32 = 5;
+const WAITING_REPORTS_MAX: u32 = 5;
 
 /// The last demands of the frontends of a cluster, and what each was given.
 ///
@@ -86,7 +86,7 @@ const PATIENCE: u32 = 5;
 /// A report costs a walk over the frontends for each quota in it.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaBook {
-    /// How often each has reported, up to [`PATIENCE`].
+    /// How often each has reported, up to [`WAITING_REPORTS_MAX`].
     reports: BTreeMap<FrontendId, u32>,
     /// Both quotas of each tenant.
     tenants: BTreeMap<String, [Parts; 2]>,
@@ -111,7 +111,7 @@ impl QuotaBook {
         self.forget(from, |tenant| !demands.contains_key(tenant));
         let reports = self.reports.get(&from).copied().unwrap_or(0) + 1;
         let others = || frontends.iter().filter(|&&frontend| frontend != from);
-        let waits = reports <= PATIENCE && others().any(|other| !self.reports.contains_key(other));
+        let waits = reports <= WAITING_REPORTS_MAX && others().any(|other| !self.reports.contains_key(other));
         let count = others().count() + 1;
         let answer = |parts: &mut Parts, demand: Option<Demand>| {
             let Some(demand) = demand else {
@@ -132,7 +132,7 @@ impl QuotaBook {
             shares.insert(tenant.clone(), TenantShare { items, gpu_seconds });
         }
         if frontends.contains(&from) {
-            self.reports.insert(from, reports.min(PATIENCE));
+            self.reports.insert(from, reports.min(WAITING_REPORTS_MAX));
         } else {
             self.forget(from, |_| true);
         }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_held_is_kept_until_all_have_reported_or_some_never_do() {
         let mut book = QuotaBook::default();
-        for _ in 0..PATIENCE {
+        for _ in 0..WAITING_REPORTS_MAX {
             assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 80.0);
         }
         assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 90.0, "the other one has no tenants, or is gone");

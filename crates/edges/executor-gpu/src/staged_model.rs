@@ -20,8 +20,8 @@ pub enum Answers {
 /// users.
 pub type Turn<'a> = &'a dyn Fn(u32);
 
-/// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one
-/// travels meanwhile.
+/// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one is
+/// copied meanwhile.
 #[derive(Debug)]
 pub struct StagedModel<D> {
     pipeline: Pipeline<D>,

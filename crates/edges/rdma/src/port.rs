@@ -20,7 +20,7 @@ pub struct Port {
     pub lid: u16,
     /// Which of its global names is used.
     pub gid_index: u8,
-    /// The name.
+    /// The GID.
     pub gid: [u8; 16],
 }
 

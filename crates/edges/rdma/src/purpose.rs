@@ -52,7 +52,7 @@ impl Purpose {
         matches!(self, Self::Payloads)
     }
 
-    /// Work that may be posted to one connection besides buffers for what comes.
+    /// Work that may be posted to one connection besides receive buffers.
     #[must_use]
     pub const fn send_queue(self) -> u32 {
         match self {

@@ -8,7 +8,7 @@ pub(crate) const VERSIONS_SERVED_MAX: usize = 64;
 /// Which of a model's versions are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// The largest version numbers, this many.
+    /// This many of the largest version numbers.
     Latest(usize),
     /// Every version in the folder.
     All,

@@ -2,7 +2,7 @@
 
 use crate::graph::{BOOL, FLOAT, Graph, INT64, OnnxModel, graph, int, ints, scalar_info, value_info};
 
-/// Copies of each item that no machine has the addresses for: 2⁴⁸ bytes for the smallest batch.
+/// So many copies of each item that no machine can address them: 2⁴⁸ bytes for the smallest batch.
 const COPIES: i64 = 1 << 44;
 /// Bytes of one item of the input.
 const ITEM_BYTES: u64 = 16;

@@ -236,7 +236,7 @@ impl Collector {
         tally.bytes += answer.bytes;
         if let Some(items) = answer.batch {
             tally.batch_items += u64::from(items);
-            tally.batches_told += 1;
+            tally.batches_reported += 1;
         }
         let (judged, right) = checked.judged();
         tally.judged += judged;

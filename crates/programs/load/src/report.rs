@@ -204,7 +204,7 @@ impl ModelReport {
             p50_ms,
             p99_ms,
             max_ms,
-            mean_batch: share(tally.batch_items, tally.batches_told),
+            mean_batch: share(tally.batch_items, tally.batches_reported),
             bytes: tally.bytes,
             longest_gap_ms: gap.map(|gap| gap.length.as_secs_f64() * 1e3),
             longest_gap_at_s: gap.map(|gap| gap.begin.as_secs_f64()),

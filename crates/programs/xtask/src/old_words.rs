@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 105] = [
+const OLD_WORDS: [(&str, &str); 107] = [
     ("ModelStanding", "ListedModel"),
     ("RdmaOwner", "RdmaFrontend"),
     ("RingAdmission", "PendingRings"),
@@ -116,6 +116,8 @@ const OLD_WORDS: [(&str, &str); 105] = [
     ("fn look", "what it does: check, poll, find, fetch, update"),
     ("fn speaks_for", "fn check_is_member"),
     ("fn take_in", "fn enqueue"),
+    ("fn input_face", "fn input_metadata"),
+    ("fn patience", "fn timeout"),
     ("mod door", "mod callers, mod admission"),
 ];
 

@@ -149,7 +149,7 @@ fn is_pictures(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> 
 }
 
 /// An input in metadata: its type and its shape.
-pub(crate) fn input_face(model: &ModelInfo, spec: &TensorSpec) -> (&'static str, Vec<i64>) {
+pub(crate) fn input_metadata(model: &ModelInfo, spec: &TensorSpec) -> (&'static str, Vec<i64>) {
     match model.takes_only_pictures(&spec.name) {
         true => (BYTES, vec![-1]),
         false => (spec.data_type.name(), spec_dims(spec)),

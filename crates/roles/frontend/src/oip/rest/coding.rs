@@ -43,7 +43,7 @@ impl Coding {
     /// How the body of a request is compressed, if it is.
     ///
     /// # Errors
-    /// If in another way.
+    /// If in an unknown way.
     pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Self>, InferError> {
         let mut lines = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(encoding) = lines.next() else { return Ok(None) };

@@ -13,7 +13,7 @@ use symphony_types::TensorSpec;
 use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
-use crate::oip::inputs::input_face;
+use crate::oip::inputs::input_metadata;
 use crate::oip::refusal_text::{invalid, spec_dims};
 use crate::oip::{
     Caller, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
@@ -73,7 +73,7 @@ pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, path: Mo
         specs.iter().map(tensor).collect()
     };
     let input = |model: &ModelInfo, spec: &TensorSpec| {
-        let (data_type, shape) = input_face(model, spec);
+        let (data_type, shape) = input_metadata(model, spec);
         json!({ "name": spec.name, "datatype": data_type, "shape": shape })
     };
     with_model(&shared, &path, |model| {
