@@ -29,7 +29,7 @@ pub(super) const FEDERATION: &str = "world";
 const OPERATOR: &str = "chaos";
 /// How long anything may take that is waited for.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(90);
-/// How long one look may take.
+/// How long one poll may take.
 pub(super) const VIEW_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process that belongs to no cluster.

@@ -103,7 +103,7 @@ fn share_arrivals(scenario: &mut Scenario, first: Option<&Scenario>) {
     }
 }
 
-/// Says what is wrong with a policy as it was given.
+/// The error of a policy as it was given.
 fn in_words(error: ScenarioError, policy: &str) -> anyhow::Error {
     match error {
         ScenarioError::Set { assignment, message } if assignment == format!("policy={policy}") => {
