@@ -91,7 +91,7 @@ fn cycle(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What queues are told under the load of Table 4, told again: wake-ups and unused grants included; per request.
+/// The inputs of queues under the load of Table 4, replayed: wake-ups and unused grants included; per request.
 fn table4(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("model_queue/table4");
     for ((models, gpus), classes) in SIZES.into_iter().flat_map(|size| [(size, 1), (size, 2)]) {

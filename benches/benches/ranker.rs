@@ -103,7 +103,7 @@ fn cycle(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// What the ranker is told under the load of Table 4, told again; per request.
+/// The inputs of the ranker under the load of Table 4, replayed; per request.
 fn table4(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("ranker/table4");
     for ((models, gpus), classes) in MODELS.into_iter().zip(GPUS).flat_map(|size| [(size, 1), (size, 2)]) {

@@ -29,7 +29,7 @@ impl Measured {
     /// Writes what is asked for.
     ///
     /// # Errors
-    /// If a file cannot be written, or git does not say what was measured.
+    /// If a file cannot be written, or git does not name the commit that was measured.
     pub fn write(&self, results: &impl Serialize, figures: &[(String, String)]) -> Result<()> {
         if self.out.is_none() && self.figures.is_none() {
             return Ok(());

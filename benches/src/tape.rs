@@ -1,4 +1,4 @@
-//! What decision objects were told, to be told again.
+//! Recorded inputs of decision objects, to be replayed.
 
 use std::hint::black_box;
 
@@ -25,7 +25,7 @@ pub struct Tapes {
     pub batches: u64,
 }
 
-/// Model queues as they were when the recording began, and what they were told.
+/// Model queues as they were when the recording began, and their inputs since.
 #[derive(Clone, Debug)]
 pub struct ModelTape {
     /// The queues.
@@ -33,7 +33,7 @@ pub struct ModelTape {
     pub(crate) inputs: Vec<(u32, Time, ModelInput)>,
 }
 
-/// The ranker as it was when the recording began, and what it was told.
+/// The ranker as it was when the recording began, and its inputs since.
 #[derive(Clone, Debug)]
 pub struct RankTape {
     /// The ranker.

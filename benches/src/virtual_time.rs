@@ -33,8 +33,8 @@ pub fn queue_config(classes: usize) -> ModelQueueConfig {
     }
 }
 
-/// A cluster of equal models in virtual time, its GPUs equal or of some classes in turn; what its objects are told can
-/// be recorded.
+/// A cluster of equal models in virtual time, its GPUs equal or of some classes in turn; its objects' inputs can be
+/// recorded.
 #[derive(Debug)]
 pub struct VirtualHost {
     now: Time,

@@ -1,4 +1,5 @@
-//! What operators and processes ask of the control group while faults strike, and whether the answers tell one story.
+//! The calls of operators and processes to the control group while faults strike, and whether the answers are
+//! linearizable.
 
 mod admin_clients;
 mod commits;

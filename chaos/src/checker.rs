@@ -20,7 +20,7 @@ pub(crate) struct Evidence<'a> {
     /// Requests that failed since the first fault, so many for each reason. No promise is about those before: links are
     /// made with the first requests, and on a machine that is busy that can take longer than a request has.
     pub(crate) failed_for: BTreeMap<&'static str, u64>,
-    /// Requests of whose end the client never heard, each in words.
+    /// Requests whose end the client never learnt of, described in words.
     pub(crate) unanswered: Vec<String>,
     /// Requests that went to a second frontend, as the first was gone or drained, though no fault had struck one since
     /// the round began; each in words.
@@ -38,7 +38,7 @@ pub(crate) struct Evidence<'a> {
     pub(crate) idle: Vec<&'static str>,
     /// Acknowledged writes that are gone, each in words.
     pub(crate) writes_lost: &'a [String],
-    /// What replicas said that does not fit together.
+    /// Contradictions between what replicas reported.
     pub(crate) findings: &'a [String],
     /// Whether the answers of the control group tell one story.
     pub(crate) story: &'a Story,
@@ -137,7 +137,7 @@ pub(crate) fn judge(evidence: &Evidence<'_>, promise: &Promise) -> (Outcome, Vec
             .iter()
             .map(|why| format!("I4 is not decided: {why}; lower {}, or `--repeat`", in_load("admin_clients"))),
     );
-    // A machine that is too small for the scenario without any fault says nothing of times.
+    // If the machine is too small for the scenario even without faults, times cannot be judged.
     let (ended_in_calm, good_in_calm) = evidence.calm;
     let starved = good_in_calm * 2 < ended_in_calm;
     if starved && evidence.times == Times::Judged {
@@ -449,7 +449,7 @@ mod tests {
                 (s.rounds, s.calm, s.times) = (0, (4, 1), Times::Reported);
                 s.run_failure = broken(None, "not whole");
             }),
-            // The same gap under a generator that lagged says nothing.
+            // The same gap under a lagging generator proves nothing.
             ("the generator lagged", |s| {
                 let lagged = Verdict::Lagged { p99_ms: 53.0, p99_allowed_ms: 50.0, max_ms: 60.0, max_allowed_ms: 1e3 };
                 (s.round.dispatch_gap_ms, s.load_failure) = (5000.0, Some(lagged.to_string()));

@@ -80,7 +80,7 @@ pub(crate) struct Cluster {
     pub(crate) network: Network,
 }
 
-/// What the cluster is to run on.
+/// What the cluster runs on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClusterSetup<'a> {
     /// The cluster's name.
@@ -91,7 +91,7 @@ pub(crate) struct ClusterSetup<'a> {
     pub(crate) links: Links,
     /// By how much batches of the emulated GPUs miss their profiles.
     pub(crate) noise: f64,
-    /// Whether faults of disks and clocks shall be possible.
+    /// Whether faults of disks and clocks are possible.
     pub(crate) interpose: bool,
 }
 
@@ -158,7 +158,7 @@ impl Cluster {
         self.until_noting(what, condition, drop).await
     }
 
-    /// The same, and tells `note` what is missing whenever something is, be it the view.
+    /// The same; calls `note` with what is missing, be it the view itself.
     pub(crate) async fn until_noting(
         &mut self,
         what: &str,
@@ -328,7 +328,7 @@ impl Cluster {
         Ok(by_thread)
     }
 
-    /// Where the frontends say how they are.
+    /// Addresses of the frontends' health and metrics pages.
     pub(crate) fn frontend_pages(&self) -> Vec<Address> {
         self.frontends.iter().map(|frontend| frontend.metrics.clone()).collect()
     }
@@ -343,7 +343,7 @@ impl Cluster {
         self.controls.iter().map(|(_, addr)| addr.clone()).collect()
     }
 
-    /// Where its processes say how they are.
+    /// Addresses of its processes' health and metrics pages.
     pub(crate) fn pages(&self) -> impl Iterator<Item = Address> {
         self.pages.values().cloned()
     }
@@ -373,7 +373,7 @@ fn spec_of(process: Process, config: &NodeConfig, binary: &Path, dir: &Path) -> 
     node_spec(&process.to_string(), process.role(), config, binary, dir)
 }
 
-/// Writes a process's configuration, and says how it is started.
+/// Writes a process's configuration and returns how to start it.
 pub(crate) fn node_spec(name: &str, role: &str, config: &NodeConfig, binary: &Path, dir: &Path) -> Result<ChildSpec> {
     let file = dir.join(format!("{name}.toml"));
     std::fs::write(&file, config.to_toml()).with_context(|| format!("cannot write {}", file.display()))?;

@@ -75,7 +75,7 @@ pub(crate) enum Direction {
     Inbound,
     /// What it sends to others.
     Outbound,
-    /// One of the two one-way directions, drawn anew each time.
+    /// One of the two one-way directions, drawn again each time.
     Either,
 }
 
@@ -111,7 +111,7 @@ pub(crate) struct LinkEffect {
     pub(crate) reset_every_ms: u64,
     /// One bit is flipped in every so many bytes; 0 is never.
     pub(crate) corrupt_every_bytes: u64,
-    /// When one end closes, the other is not told.
+    /// When one end closes, the other does not learn of it.
     pub(crate) half_open: bool,
 }
 
@@ -194,7 +194,7 @@ pub(crate) struct ClockTrouble {
     pub(crate) for_ms: u64,
 }
 
-/// How a process is told to go.
+/// How a process is stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum StopMode {
@@ -205,7 +205,7 @@ pub(crate) enum StopMode {
     Drained,
 }
 
-/// What `symphony members` is asked for.
+/// The change that `symphony members` makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Change {
@@ -259,7 +259,7 @@ pub(crate) struct Moving {
 pub(crate) struct Rolling {
     /// Kinds of processes, in this order.
     pub(crate) who: Vec<FaultTarget>,
-    /// How each is told to go.
+    /// How each is stopped.
     #[serde(default)]
     pub(crate) how: StopMode,
     /// When it begins.

@@ -1,5 +1,5 @@
-//! What the backends' journals say: which leaders they obeyed, and what ran on each GPU when. Judged from the records
-//! alone, whatever the backend believes of itself.
+//! Evaluates the backends' journals: which leaders they obeyed, and what ran on each GPU when. Judged from the records
+//! alone, not by the backend's own view of itself.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,7 +13,7 @@ const FINDINGS_MAX: usize = 16;
 /// A backend's GPU: backend, GPU.
 type Gpu = (usize, u32);
 
-/// What the records say.
+/// What the records show.
 #[derive(Debug, Default)]
 pub(crate) struct Executions {
     /// Batches accepted, and run.
@@ -122,7 +122,7 @@ impl Executions {
     }
 
     fn judge_orders(&mut self, backend: usize, records: &[Record]) {
-        // What was asked for counts as promised: a backend that promised less broke its word then.
+        // A requested token counts as promised: a backend that promised less broke its word then.
         let mut promised: BTreeMap<u32, u64> = BTreeMap::new();
         let mut leaders: BTreeMap<(u32, u64), u64> = BTreeMap::new();
         for record in records {

@@ -219,7 +219,7 @@ pub(crate) fn model_loads(load: &Load, specs: &[ModelSpec], seed: u64) -> Vec<Mo
     specs.iter().map(|spec| load_of(load, &spec.name, spec.slo, inputs(spec))).collect()
 }
 
-/// What is sent to whatever has this name and SLO.
+/// The load for a model or pipeline of this name and SLO.
 pub(crate) fn load_of(load: &Load, name: &str, slo: Nanos, inputs: Arc<dyn InputSet>) -> ModelLoad {
     ModelLoad {
         model: name.into(),

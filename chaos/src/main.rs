@@ -27,14 +27,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// What there is, and what it proves.
+    /// Lists the scenarios, and what each proves.
     List,
     /// Runs a scenario, or all. Exit code 0: pass; 1: violation; 3: the run itself went wrong; 2: bad usage.
     Run(RunArgs),
     /// What a thousand sub-clusters cost at rest, and how long they stand still when the replica that leads them is
     /// killed. Exit code as of `run`; times are reported and not judged.
     Thousand(ThousandArgs),
-    /// Plays the backends of `thousand` in this process, until it is told to stop.
+    /// Plays the backends of `thousand` in this process, until it is stopped.
     #[command(hide = true)]
     Play {
         /// What `thousand` has written.
@@ -295,7 +295,7 @@ async fn run_each(scenarios: &[Chosen], plan: &RunPlan, output: Output) -> Resul
                 print(&report, output, scenarios.len())?;
                 report.outcome
             }
-            // The others may say something all the same.
+            // The other scenarios still run.
             Err(error) => {
                 let (name, _) = scenario.words();
                 eprintln!("error: {name}: {error:#}");

@@ -96,7 +96,7 @@ impl Network {
         }
     }
 
-    /// Has links be as `troubles` says, all at once as far as possible.
+    /// Applies `troubles` to the links, to all at once as far as possible.
     pub(crate) fn set(&mut self, troubles: &Troubles) -> Result<()> {
         match self {
             Self::Direct => bail!("links of this scenario are direct: nothing can come between them"),

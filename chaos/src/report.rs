@@ -11,7 +11,7 @@ pub enum Outcome {
     /// Everything promised held.
     #[default]
     Pass,
-    /// The run itself went wrong: it says nothing about the system.
+    /// The run itself went wrong: it proves nothing about the system.
     Harness,
     /// The system broke a promise.
     Violation,
@@ -123,8 +123,8 @@ pub struct RoundReport {
     /// From the first fault until a GPU took the last plan of a leader that was cut off from a quorum, while it was;
     /// none if no leader was.
     pub obeyed_ms: Option<f64>,
-    /// From the first fault until a view said that each backend that was struck is down; none if none was, or not all
-    /// were.
+    /// From the first fault until a view showed every struck backend as down; none if none was struck, or not all were
+    /// shown.
     pub down_after_ms: Option<f64>,
     /// Requests sent from the first fault until the cluster was whole and served again.
     pub sent_during: u64,
@@ -139,7 +139,7 @@ pub struct RoundReport {
     pub serving_after_ms: Option<f64>,
     /// From the end of the last fault until all processes were registered and every sub-cluster led.
     pub whole_after_ms: Option<f64>,
-    /// What was missing when the cluster was last seen not to be whole; none if it never was seen so.
+    /// What was missing when the cluster was last not whole; none if it never was seen so.
     pub missing_last: Option<String>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) const NOT_STARTED: &str =
 /// How long the last look at the cluster may take.
 const LAST_VIEW_WITHIN: Duration = Duration::from_secs(20);
 
-/// How a scenario shall be run.
+/// How a scenario is run.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// The `symphony` program.
@@ -57,7 +57,7 @@ pub struct RunPlan {
     pub links: Option<Links>,
     /// By how much batches miss their profiles, instead of the scenario's.
     pub noise: Option<f64>,
-    /// Whether times are judged. On a machine that others use as well, only safety says something.
+    /// Whether times are judged. On a machine that others use as well, only safety can be judged.
     pub times: Times,
     /// Keeps configurations, logs, journals and the admin history whatever the outcome.
     pub keep: bool,
@@ -72,19 +72,19 @@ pub enum Times {
     Reported,
 }
 
-/// What a machine without time to spare causes by itself: inputs are not at the backend in time, and a replica that
+/// Reasons for failures that a busy machine causes by itself: inputs are not at the backend in time, and a replica that
 /// does not get to run is taken for dead, so that requests are handed over.
 pub(crate) const OF_A_BUSY_MACHINE: [FailReason; 4] =
     [FailReason::PayloadLost, FailReason::NoAnswer, FailReason::NoGpu, FailReason::ControlPlaneLost];
 
 impl Times {
-    /// Whether a failure for this reason says nothing, since a busy machine is enough for it.
+    /// Whether a failure for this reason does not count, since a busy machine can cause it.
     pub(crate) fn excuse(self, reason: FailReason) -> bool {
         self == Self::Reported && OF_A_BUSY_MACHINE.contains(&reason)
     }
 }
 
-/// The highest rate of each model where times are not judged: finer gaps tell nothing there, and a development build
+/// The highest rate of each model where times are not judged: finer gaps mean nothing there, and a development build
 /// takes milliseconds of a core for a request. At 200 requests/s three models keep two cores busy, and requests fail
 /// for that alone.
 const UNJUDGED_RPS_MAX: f64 = 50.0;
@@ -334,7 +334,7 @@ pub(crate) fn idle(load: &Load, written: &Written, story: &Story) -> Vec<&'stati
         .collect()
 }
 
-/// What the cluster agrees on at the end; none if it does not say.
+/// The cluster's view at the end; none if it does not answer.
 pub(crate) async fn last_view(cluster: &Cluster) -> Option<View> {
     cluster.control.get(true, LAST_VIEW_WITHIN).await.ok()
 }

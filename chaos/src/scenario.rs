@@ -135,13 +135,13 @@ pub(crate) struct Round {
     /// Waits before the faults, in bounded time, until the leader of the control group leads no sub-cluster, as the
     /// cluster itself arranges it after a calm: else some faults would strike both at once.
     pub(crate) apart: bool,
-    /// So many of the faults, drawn anew each round, instead of all.
+    /// This many of the faults, drawn again each round, instead of all.
     pub(crate) pick: Option<u32>,
     /// Each picked fault begins at a random time within this, instead of at its own.
     pub(crate) spread_ms: u64,
 }
 
-/// What must hold besides the invariants, in every round if nothing else is said; none is not judged.
+/// What must hold besides the invariants, in every round unless stated otherwise; none is not judged.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Promise {
@@ -155,7 +155,7 @@ pub(crate) struct Promise {
     pub(crate) serving_ms: Option<f64>,
     /// From the end of the last fault until the cluster's view is whole again.
     pub(crate) whole_ms: Option<f64>,
-    /// From the first fault until the view says that each backend that was struck is down.
+    /// From the first fault until the view shows every struck backend as down.
     pub(crate) down_ms: Option<f64>,
     /// Requests of a round that are sent after its faults have ended, and are not answered in time.
     pub(crate) bad_after_max: Option<u64>,

@@ -41,7 +41,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(20);
 const POLL_EVERY: Duration = Duration::from_millis(250);
 /// Models that are loaded at a time.
 const LOADS_AT_ONCE: usize = 64;
-/// What follows a change has come to rest after this.
+/// The consequences of a change have ended after this.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 /// Undisturbed load before the kill. With what comes before it less than the calm that the cluster waits for before it
 /// would spread what one replica leads over all.
@@ -64,7 +64,7 @@ pub enum LedBy {
     Placement,
 }
 
-/// What shall be run.
+/// What is run.
 #[derive(Clone, Debug)]
 pub struct ThousandPlan {
     /// The `symphony` program.

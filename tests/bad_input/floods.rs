@@ -62,7 +62,7 @@ fn metrics_requests(_: u32) -> Vec<u8> {
     b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(AT_ONCE as usize)
 }
 
-/// Sends until it is stopped, and says how many bytes were taken.
+/// Sends until it is stopped; returns how many bytes were taken.
 async fn flood(to: SocketAddr, begins: &[u8], round: fn(u32) -> Vec<u8>) -> usize {
     let mut stream = TcpStream::connect(to).await.unwrap();
     stream.write_all(begins).await.unwrap();

@@ -1,4 +1,4 @@
-//! `symphony plan split`: a budget from a file, what the cost changes, and words for what cannot be.
+//! `symphony plan split`: a budget from a file, what the cost changes, and errors for impossible budgets.
 
 use std::path::Path;
 

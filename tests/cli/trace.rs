@@ -1,4 +1,5 @@
-//! `symphony trace convert`: traces of others become arrivals that a scenario plays; what is none is refused by line.
+//! `symphony trace convert`: published traces become arrivals that a scenario plays; other files are refused with the
+//! line.
 
 use symphony_testkit::Workspace;
 use symphony_tests::{ProgramOutput, alone, phase, run};

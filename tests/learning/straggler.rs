@@ -1,4 +1,5 @@
-//! One of four GPUs becomes twice as slow: it is set aside, requests stay in time, and it comes back when it is well.
+//! One of four GPUs becomes twice as slow: it is set aside, requests stay in time, and it comes back when it has
+//! recovered.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ parameters { key: "subcluster" value { string_value: "cpu" } }
 #[derive(Clone, Debug)]
 struct Head {
     name: String,
-    /// What it says yes to.
+    /// The digits that it recognises.
     digits: Vec<i64>,
     /// The held-out images that it got right.
     right: i64,
@@ -76,7 +76,7 @@ fn question(images: &[Digit<'_>]) -> Value {
     serde_json::json!({ "inputs": [input], "parameters": { "symphony_accept_late": true } })
 }
 
-/// What a head says of each image: 1 is yes.
+/// A head's answer for each image: 1 is yes.
 async fn answer(rest: RestClient, name: String, body: Value) -> anyhow::Result<Vec<i64>> {
     let reply = rest.infer_in_any_time(&name, &body).await?;
     anyhow::ensure!(reply.status == 200, "{name}: {reply:?}");
@@ -86,7 +86,7 @@ async fn answer(rest: RestClient, name: String, body: Value) -> anyhow::Result<V
     labels["data"].as_array().context("no data")?.iter().map(|label| label.as_i64().context("no number")).collect()
 }
 
-/// All heads are asked about the same images at once; what each says of them.
+/// All heads are asked about the same images at once; each one's answers.
 fn ask_all(cluster: &TestCluster, heads: &[Head], images: &[Digit<'_>]) -> anyhow::Result<Vec<Vec<i64>>> {
     let (rest, body) = (cluster.rest(), question(images));
     cluster.block_on(async {

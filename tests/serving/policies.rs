@@ -36,7 +36,7 @@ fn gpus(batches: &[Value]) -> BTreeSet<&str> {
     batches.iter().map(|explanation| explanation["batch"]["gpu"]["name"].as_str().unwrap()).collect()
 }
 
-/// A batch waits as long as the policy says; guard and lead come off the wait, not more.
+/// A batch waits as long as the policy prescribes; guard and lead come off the wait, not more.
 fn check_waits(batches: &[Value]) {
     for explanation in batches {
         assert_eq!(explanation["policy"], WAITS, "{explanation}");

@@ -137,7 +137,7 @@ pub struct TestCluster {
     /// Processes that were killed or stopped at some time.
     ended_by_test: BTreeSet<String>,
     addresses: BTreeMap<(String, &'static str), Address>,
-    /// The frontends' public ports speak TLS.
+    /// The frontends' public ports use TLS.
     public_tls: bool,
     _alone: MutexGuard<'static, ()>,
 }
@@ -562,7 +562,7 @@ impl TestCluster {
         self.block_on(async { self.rest().check_emulated(model, 7.0).await })
     }
 
-    /// Waits until a request for an emulated model is answered well.
+    /// Waits until a request for an emulated model succeeds.
     ///
     /// # Errors
     /// If that takes too long.

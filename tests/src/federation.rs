@@ -396,7 +396,7 @@ impl TestFederation {
         .unwrap();
     }
 
-    /// Waits until a request for an emulated model is answered well.
+    /// Waits until a request for an emulated model succeeds.
     ///
     /// # Panics
     /// If that takes too long.

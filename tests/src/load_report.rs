@@ -91,10 +91,10 @@ impl LoadReport {
         self.check_bad_rate("total", bad_most)
     }
 
-    /// Whether the generator itself was held up: then the cluster was as well, and times say nothing about it.
+    /// Whether the generator itself was held up: then the cluster was as well, and times prove nothing about it.
     ///
     /// # Errors
-    /// If the report does not say.
+    /// If the report lacks it.
     pub fn machine_was_busy(&self) -> Result<bool> {
         let lag_p99_ms = self.json["lag"]["p99_ms"].as_f64().context("the report says how the generator lagged")?;
         Ok(lag_p99_ms > Self::LAG_JUDGED_MS)

@@ -77,7 +77,7 @@ async fn zeros(client: &Client, model: &str) -> Result<Request> {
     Ok(request)
 }
 
-/// One client. What ends within the time counts.
+/// One client. Requests that end within the time count.
 async fn ask_until(
     ends: Instant,
     begins: Instant,

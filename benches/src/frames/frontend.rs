@@ -31,8 +31,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The program that runs [`serve`](super::serve) when it is started with `--serve WAY --pki DIR`, on the core that
-    /// `--core` says.
+    /// The program that runs [`serve`](super::serve) when it is started with `--serve WAY --pki DIR`, on the core of
+    /// `--core`.
     pub program: PathBuf,
     /// The scheduler's core; the frontend is bound by the caller.
     pub scheduler_core: usize,
@@ -146,7 +146,7 @@ fn announce(words: &[ArrivedRequest]) -> ToLeader {
     ToLeader::Announce { token: Token::new(1), requests: words.iter().map(header).collect() }
 }
 
-/// Sends as fast as the other end receives, and says how many that were.
+/// Sends as fast as the other end receives; returns how many.
 async fn send_for((sender, mut receiver): Link, frame_max: usize, time: Duration) -> Result<u64> {
     let (words, mut come_up) = mpsc::unbounded_channel::<ArrivedRequest>();
     let (acknowledged, more) = (Arc::<AtomicU64>::default(), Arc::<Notify>::default());

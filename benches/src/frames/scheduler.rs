@@ -110,7 +110,7 @@ impl LinkKind {
     }
 }
 
-/// Receives what one frontend sends until it hangs up. `listening` is told the address.
+/// Receives what one frontend sends until it hangs up. `listening` gets the address.
 ///
 /// # Errors
 /// If the connection fails, or requests are missing, doubled or out of order.

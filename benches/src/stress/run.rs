@@ -138,7 +138,7 @@ impl<'a> Generator<'a> {
         let after = Snapshot::of(&self.scheduler);
         // A run that lags while it warms up shows what there is.
         let lasted = self.clock.now().since(measured_from.unwrap_or(started));
-        // What was sent last has its outcome a little later; it only has to be looked at.
+        // The last requests have their outcomes a little later; it only has to be looked at.
         let until = self.clock.now() + self.plan.slo + GRACE;
         while !self.plan.hang && self.report.lagged.is_none() && self.clock.now() < until {
             let now = self.clock.now();
@@ -255,7 +255,7 @@ impl Snapshot {
     }
 }
 
-/// Memory of this process in megabytes, generator included; nothing where the system does not tell.
+/// Memory of this process in megabytes, generator included; nothing where the system does not report it.
 fn resident_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

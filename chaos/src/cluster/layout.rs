@@ -39,7 +39,7 @@ pub(super) struct Layout {
     pub(super) frontends: Vec<FrontendConfig>,
     /// What backends have in common.
     pub(super) backend: BackendConfig,
-    /// Where each process says how it is.
+    /// Addresses of the processes' health and metrics pages.
     pub(super) pages: BTreeMap<Process, Address>,
     pub(super) journals: BTreeMap<Process, PathBuf>,
     /// How operators talk to the cluster.

@@ -72,8 +72,8 @@ impl Cluster {
         Ok(new.map(|(replica, _)| replica))
     }
 
-    /// Puts the replicas that there are into the file of one of them, as an operator does after changes; it reads them
-    /// at its next start. Over direct links only: over others it would dial past what stands before them.
+    /// Writes the present replicas into the configuration file of one of them, as an operator does after changes; that
+    /// replica reads them at its next start. With direct links only: otherwise it would dial past the proxies.
     pub(crate) fn renew_list(&self, replica: Process) -> Result<()> {
         let file = self.dir.join(format!("{replica}.toml"));
         let mut config = NodeConfig::load(Role::Scheduler, Some(&file), [], &[])?;
@@ -96,7 +96,7 @@ impl Cluster {
         Ok((replica, addresses.control))
     }
 
-    /// A replica that was removed ends by itself, and is talked to no more.
+    /// A removed replica ends by itself; it gets no more calls.
     async fn forget(&mut self, replica: Process) -> Result<()> {
         self.processes.remove_replica(replica);
         self.replicas.remove(replica);

@@ -1,4 +1,4 @@
-//! What a process says of itself.
+//! A process's own health and metrics.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use symphony_config::Address;
 
-/// How long a process may take to say how it is.
+/// How long a process may take to answer.
 const PAGE_WITHIN: Duration = Duration::from_secs(2);
 
 async fn get(address: &Address, path: &str) -> Result<String> {

@@ -1,4 +1,4 @@
-//! What can move between sub-clusters, and where it belongs when nobody moves it.
+//! Models and backends that can move between sub-clusters, and where they belong while none is moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ pub(crate) fn movables<'a>(view: &'a View) -> impl Iterator<Item = Movable<'a>> 
     models.chain(backends)
 }
 
-/// What moves or is elsewhere than where it belongs.
+/// Models and backends that move, or are not where they belong.
 pub(crate) fn strays<'a>(view: &'a View, home: &BTreeMap<String, String>) -> impl Iterator<Item = Movable<'a>> {
     let is_home = |m: &Movable<'_>| view.subclusters.get(&m.at).map(|s| &s.name) == home.get(m.name);
     movables(view).filter(move |m| m.moving || !is_home(m))

@@ -154,7 +154,7 @@ impl Injector {
         who.into_iter().flat_map(|who| who.resolve(view, &cluster.processes, &mut self.random)).collect()
     }
 
-    /// Installs a fault. What cannot be done here is skipped, and says why.
+    /// Installs a fault. A fault that is impossible here is skipped, with the reason.
     ///
     /// # Errors
     /// If chaos itself fails, which the error's cause says, or the cluster does not do what the fault waits for.

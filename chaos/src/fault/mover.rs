@@ -59,7 +59,7 @@ impl Mover {
         Self { agreed, homeward, stop: Some(stop.drop_guard()) }
     }
 
-    /// Has everything brought home from now on, and says how many moves were agreed on until now.
+    /// Brings everything home from now on; returns how many moves were agreed on until now.
     pub(crate) fn send_home(mut self) -> u64 {
         self.homeward.cancel();
         // It ends by itself, when all are at home.
@@ -81,7 +81,7 @@ impl Operator {
             tokio::time::sleep(PAUSE).await;
         }
         let home = tokio::time::timeout(HOME_WITHIN, self.bring_home());
-        // Not at home is not whole, and the round says so.
+        // If something is not at home, the round reports it.
         let _ = home.await;
     }
 
@@ -123,7 +123,7 @@ impl Operator {
         }
     }
 
-    /// Whether the group has agreed. What it refuses, since others move or do not fit, is drawn anew.
+    /// Whether the group has agreed. A refused move, since others move or do not fit, is drawn again.
     async fn propose(&mut self, wanted: WantedMove) -> bool {
         let request = pb::ProposePlanRequest {
             epoch: 0,

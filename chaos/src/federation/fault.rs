@@ -32,8 +32,8 @@ pub(crate) struct Loss {
     /// When it begins.
     #[serde(default)]
     pub(crate) at_ms: u64,
-    /// How long it lasts at least: until the models are served elsewhere, too, for which a group above the clusters has
-    /// to find new homes.
+    /// How long it lasts at least. It also lasts until the models are served elsewhere, for which a group above the
+    /// clusters has to find new homes.
     pub(crate) for_ms: u64,
 }
 

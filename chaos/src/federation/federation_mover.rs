@@ -52,7 +52,7 @@ async fn run(client: FederationClient, seed: u64, agreed: Arc<AtomicU64>) {
                 let request = request.clone();
                 async move { client.r#move(request).await }
             };
-            // What is refused, since it does not fit or a copy is not gone yet, is drawn anew.
+            // A refused move, since it does not fit or a copy is not gone yet, is drawn again.
             if client.call(CALL_WITHIN, call).await.is_ok() {
                 agreed.fetch_add(1, Ordering::Relaxed);
             }

@@ -142,7 +142,8 @@ fn digest(view: &FederationView) -> u64 {
     hash(&FederationView { replica: 0, leader: None, ..view.clone() })
 }
 
-/// What requests are routed by. A model that is at home nowhere, not yet or no more, comes and goes within a plan.
+/// Identifies the part of the view by which requests are routed. A model that is at home nowhere, not yet or no more,
+/// comes and goes within a plan.
 fn routes(view: &FederationView) -> u64 {
     let homes: BTreeMap<_, _> = view.models.iter().filter_map(|(name, m)| Some((name, m.home.as_ref()?))).collect();
     hash(&homes)
@@ -169,7 +170,7 @@ impl Plans {
                     };
                     if let Ok(mut stream) = client.call(OPEN_WITHIN, open).await {
                         while let Ok(Some(view)) = stream.message().await {
-                            // One that makes no sense ends the watch, which is begun anew.
+                            // A malformed one ends the watch, which begins again.
                             let Ok(view) = view.try_into() else { break };
                             lock(&seen).note(replica, view);
                         }

@@ -165,7 +165,7 @@ impl Scene<'_> {
         Ok((victims, in_time))
     }
 
-    /// Ends a fault. When a cluster was lost, not before its models are served elsewhere, and says when that was.
+    /// Ends a fault. If a cluster was lost, not before its models are served elsewhere; returns when that was.
     async fn end(&mut self, active: &mut ActiveFault) -> Result<Option<Instant>> {
         let mut named_at = None;
         match std::mem::replace(&mut active.in_force, InForce::Nothing) {

@@ -217,7 +217,7 @@ fn lost_without_a_fault(lost: &[(Instant, String)], rounds: &[RoundRun], watch: 
 fn failed_elsewhere(observations: &[Observation], rounds: &[RoundRun], loaded: &[String], times: Times) -> Vec<String> {
     let lost = |one: &Observation| {
         rounds.iter().any(|round| {
-            // What was sent before the loss was under way when it came.
+            // Requests sent before the loss were under way when it came.
             let until = round.whole_at.unwrap_or(round.healed_at);
             round.struck.contains(&one.model) && one.sent <= until && one.ended >= round.struck_at
         })

@@ -39,7 +39,7 @@ pub struct FederationScenario {
     /// The clusters and the group above them.
     #[serde(default)]
     pub(crate) federation: FederationShape,
-    /// What every model is like.
+    /// The specification of every model.
     #[serde(default)]
     pub(crate) model: Model,
     /// The load on each model that has load; writes and admin clients are those of each cluster.

@@ -29,7 +29,7 @@ pub(super) const FEDERATION: &str = "world";
 const OPERATOR: &str = "chaos";
 /// How long anything may take that is waited for.
 pub(super) const READY_WITHIN: Duration = Duration::from_secs(90);
-/// How long one look may take.
+/// How long one poll may take.
 pub(super) const VIEW_WITHIN: Duration = Duration::from_millis(500);
 
 /// A process that belongs to no cluster.
@@ -60,7 +60,7 @@ pub(super) struct Federation {
     /// One client for each of its replicas.
     pub(super) replicas: BTreeMap<u64, FederationClient>,
     pub(super) frontends: Vec<FrontendConfig>,
-    /// Where each process of its own says how it is.
+    /// Addresses of its own processes' health and metrics pages.
     pages: BTreeMap<FederationProcess, Address>,
     running: BTreeMap<FederationProcess, Child>,
     not_running: BTreeMap<FederationProcess, ChildSpec>,
@@ -265,12 +265,12 @@ impl Federation {
         self.replicas.keys().map(|&id| FederationProcess::Top(id)).collect()
     }
 
-    /// Where the frontends say how they are.
+    /// Addresses of the frontends' health and metrics pages.
     pub(super) fn frontend_pages(&self) -> Vec<Address> {
         self.frontends.iter().map(|frontend| frontend.metrics.clone()).collect()
     }
 
-    /// Where every process says how it is.
+    /// Addresses of all processes' health and metrics pages.
     pub(super) fn pages(&self) -> Vec<Address> {
         let own = self.pages.values().cloned();
         own.chain(self.clusters.iter().flat_map(|(_, cluster)| cluster.pages())).collect()
@@ -323,7 +323,7 @@ fn seen_by(
     clusters.iter().map(one).collect()
 }
 
-/// Writes a process's configuration, and says how it is started.
+/// Writes a process's configuration and returns how to start it.
 fn spec_of(own: FederationProcess, config: &NodeConfig, place: &ClusterSetup<'_>) -> Result<ChildSpec> {
     let role = match own {
         FederationProcess::Top(_) => "federation",

@@ -30,7 +30,7 @@ const DRIP_BYTES: usize = 64;
 /// One direction of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct OneWay {
-    /// Nothing gets through. What is on its way arrives when this ends, as TCP has it.
+    /// Nothing gets through. Data under way arrives when this ends, as with TCP.
     pub(crate) cut: bool,
     pub(crate) effect: LinkEffect,
 }
@@ -154,7 +154,7 @@ async fn connect(client: TcpStream, target: &str, mut rules: watch::Receiver<Rul
     }
 }
 
-/// Returns when the connection shall be reset.
+/// Returns when the connection must be reset.
 async fn resets(mut rules: watch::Receiver<Rules>, touched: &AtomicU64) {
     loop {
         let every = rules.borrow_and_update().there.effect.reset_every_ms;
@@ -223,7 +223,7 @@ impl Pump<'_> {
                 self.until(|way| !way.cut).await;
                 self.write(to, chunk, &mut sent).await?;
             }
-            // The end is told when everything before it has arrived; a half-open link keeps it to itself.
+            // The end is passed on when everything before it has arrived; a half-open link keeps it to itself.
             self.until(|way| !way.cut && !way.effect.half_open).await;
             to.shutdown().await.map_err(|_| Reset)
         };

@@ -1,4 +1,4 @@
-//! What everything that was seen comes to.
+//! The report of a run, from everything that was observed.
 
 use std::collections::BTreeMap;
 use std::time::Instant;

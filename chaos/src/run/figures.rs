@@ -52,7 +52,7 @@ impl Figures<'_> {
         self.observations.iter().filter(move |one| one.model == model && one.fate == Fate::InTime).map(|one| one.ended)
     }
 
-    /// What was sent from then until then.
+    /// The requests sent between these two times.
     fn sent(&self, from: Instant, to: Instant) -> impl Iterator<Item = &Observation> + Clone {
         self.observations.iter().filter(move |one| (from..to).contains(&one.sent))
     }
@@ -106,7 +106,7 @@ impl Figures<'_> {
         let watch = Duration::from_millis(shape.watch_ms);
         let (from, to) = (round.struck_at, round.struck_at + watch);
         let calm = from.checked_sub(CALM).unwrap_or(from);
-        // Of the worst group; one that was lost as a whole says nothing.
+        // Of the worst group; one that was lost as a whole has no gap.
         let commit_gap = |from, to| {
             let groups = self.acked.iter().enumerate().filter(|(group, _)| round.lost_group != Some(*group));
             let gaps = groups.map(|(_, acked)| millis(longest_gap(acked.iter().map(|ack| ack.at), from, to)));

@@ -83,7 +83,7 @@ pub(crate) struct RoundRun {
     pub(crate) down_at: Option<Instant>,
     pub(crate) serving_at: Option<Instant>,
     pub(crate) whole_at: Option<Instant>,
-    /// What was missing when the cluster was last seen not to be whole.
+    /// What was missing when the cluster was last not whole.
     pub(crate) missing_last: Option<String>,
     /// Why the cluster did not come back, if it did not; no further round is run.
     pub(crate) run_failure: Option<RunFailure>,

@@ -21,7 +21,7 @@ use super::{CERTIFICATE_DAYS, journal_of, name_of, subcluster_of};
 /// Backends that register at a time: a fleet is not started by one hand.
 const AT_ONCE: usize = 64;
 
-/// What the process is told.
+/// The process's orders.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PlayPlan {
@@ -39,7 +39,7 @@ pub(super) struct PlayPlan {
     pub(super) count: u32,
 }
 
-/// Plays the backends of the plan in `file` until the process is told to stop.
+/// Plays the backends of the plan in `file` until the process gets SIGTERM.
 ///
 /// # Errors
 /// If the file is no plan, or a backend cannot be started.
@@ -48,7 +48,7 @@ pub async fn play(file: &Path) -> Result<()> {
     let plan: PlayPlan = serde_json::from_str(&text).with_context(|| format!("{} is no plan", file.display()))?;
     let (count, plan) = (plan.count, Arc::new(plan));
     as_many_files_as_allowed()?;
-    let mut told = signal(SignalKind::terminate())?;
+    let mut terminated = signal(SignalKind::terminate())?;
     let mut starting = JoinSet::new();
     let mut backends = Vec::new();
     for number in 1..=count {
@@ -63,7 +63,7 @@ pub async fn play(file: &Path) -> Result<()> {
     while let Some(started) = starting.join_next().await {
         backends.push(started??);
     }
-    told.recv().await;
+    terminated.recv().await;
     Ok(())
 }
 

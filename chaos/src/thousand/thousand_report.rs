@@ -39,7 +39,7 @@ pub struct ThousandReport {
     pub named_after_ms: f64,
     /// From the kill until a GPU had promised its new leader's token, over the GPUs of these sub-clusters.
     pub sealed_after_ms: Summary,
-    /// From the kill until a model answered in time what was asked after it, over the models with load.
+    /// From the kill until a model answered in time a request sent after it, over the models with load.
     pub serving_after_ms: Summary,
     /// Log entries that gave these sub-clusters to others.
     pub log_entries: usize,

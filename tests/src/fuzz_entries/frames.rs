@@ -21,7 +21,7 @@ use symphony_types::{
 /// Where the headers of frames keep their checksum.
 const FRAME_CHECKSUM_AT: usize = 12;
 
-/// A frame of any link. The checksum is made right, or nothing but that would ever be tested.
+/// A frame of any link. The checksum is corrected, or nothing else would ever be tested.
 pub fn frames(bytes: &[u8]) {
     fn read<M: Message + std::fmt::Debug + PartialEq>(header: FrameHeader, body: &Bytes) {
         let Ok(frame) = Frame::<M>::decode(header, body.clone()) else { return };
@@ -181,7 +181,7 @@ pub(super) fn ring_seeds() -> Vec<Vec<u8>> {
     vec![steps.concat(), full]
 }
 
-/// What another host's memory may say: a segment of a stream, and the entry of a pool of 64 KiB.
+/// The contents of another host's memory: a segment of a stream, and the entry of a pool of 64 KiB.
 pub fn rdma(bytes: &[u8]) {
     if let Ok((segment, data)) = Segment::parse(bytes) {
         let mut again = [&[0; SEGMENT_HEADER_BYTES][..], data].concat();

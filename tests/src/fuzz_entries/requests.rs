@@ -72,7 +72,7 @@ fn judge(checked: Result<(u32, usize), InferError>) {
 
 /// A picture as clients send it: as an input of a request, and through the declared pipelines.
 ///
-/// The first byte says how it is to become a tensor.
+/// The first byte chooses how it becomes a tensor.
 pub fn picture(bytes: &[u8]) {
     let Some((&how, picture)) = bytes.split_first() else { return };
     let input = &image_model().signature.inputs[0];

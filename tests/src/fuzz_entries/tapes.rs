@@ -9,7 +9,7 @@ const TAPE_PREAMBLE_BYTES: usize = 8;
 /// Length and checksum of its chunks.
 const CHUNK_HEADER_BYTES: usize = 8;
 
-/// A tape: read, and decided again. The checksums are made right, so that records are tested and not CRC32C.
+/// A tape: read, and decided again. The checksums are corrected, so that records are tested and not CRC32C.
 pub fn tape(bytes: &[u8]) {
     let bytes = with_chunk_checksums(bytes);
     let Ok(tape) = Tape::open(&bytes) else { return };

@@ -14,7 +14,7 @@ pub struct Assignment<'a> {
     /// Dual of each column. The duals of the longer side (of the columns, if both are equal) are at most zero, and zero
     /// if unmatched.
     pub column_dual: &'a [f64],
-    /// What leaving one of the shorter side unmatched counts. Its duals are at most that, and exactly that if
+    /// The cost of leaving one of the shorter side unmatched. Its duals are at most that, and exactly that if
     /// unmatched.
     pub unmatched_cost: f64,
 }

@@ -29,7 +29,7 @@ impl ClusterState {
         self.apply_at(index, *at_unix_ms, command)
     }
 
-    /// Applies a command that stands in no log (tests, what-ifs): its events have no time.
+    /// Applies a command that is in no log (tests, what-ifs): its events have no time.
     pub fn apply(&mut self, index: u64, command: &Command) -> Applied {
         self.apply_at(index, 0, command)
     }

@@ -138,7 +138,7 @@ impl Backup {
         envelope::encode(self)
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; the checksum is right then. The state in it is not looked at.
+    /// Reads what [`encode`](Self::encode) wrote; the checksum is right then. The state in it is not decoded.
     ///
     /// # Errors
     /// If the bytes are anything else.
@@ -237,11 +237,11 @@ impl ClusterState {
         for backend in self.backends.values_mut() {
             backend.down_since.get_or_insert(index);
         }
-        // What it has loaded may have changed since the backup.
+        // Which models it has loaded may have changed since the backup.
         for model in self.models.values_mut() {
             model.holders.clear();
         }
-        // Waiting moves may be given up for want of backends; each command expects that none could go on.
+        // Waiting moves may be given up for lack of backends; each command expects that none could go on.
         self.advance_all(index, MoveTrigger::Room, &mut Vec::new());
     }
 }

@@ -12,7 +12,7 @@ use symphony_pipeline::CommittedSplit;
 use symphony_replicated::command_bytes_max;
 use symphony_replicated::envelope::{self, CodecError, Enveloped};
 
-/// A command as it stands in the log.
+/// A command as it is in the log.
 pub type LogEntry = symphony_replicated::LogEntry<Command>;
 
 /// What is proposed. It is validated completely when it is applied, even if the proposer did so before.
@@ -71,7 +71,7 @@ pub enum Command {
         /// The boot that has finished; a report of an earlier boot is refused.
         boot: BootId,
     },
-    /// A replica shall prepare to lead a sub-cluster that another living replica leads; nothing else changes yet.
+    /// A replica is to prepare to lead a sub-cluster that another living replica leads; nothing else changes yet.
     BeginHandover {
         /// The sub-cluster.
         subcluster: SubclusterId,
@@ -141,11 +141,11 @@ pub enum Command {
         /// The silent boot; other boots are not affected.
         boot: BootId,
     },
-    /// A replica tells which policies for sub-clusters its program adds. From level 3 on.
+    /// A replica reports which policies for sub-clusters its program adds. From level 3 on.
     KnowPolicies {
         /// The replica.
         node: NodeId,
-        /// Its boot id; the next boot tells again.
+        /// Its boot id; the next boot reports again.
         boot: BootId,
         /// Canonical names of these policies; at most [`POLICIES_KNOWN_MAX`](crate::POLICIES_KNOWN_MAX).
         names: Vec<String>,
@@ -165,7 +165,7 @@ pub enum Command {
         /// A replica that should not become leader if another one can.
         avoid: Option<NodeId>,
     },
-    /// A backend tells where a model that it loaded can be cut. From level 3 on.
+    /// A backend reports where a model that it loaded can be cut. From level 3 on.
     ReportCuts {
         /// The model, as loaded under this id.
         model: ModelId,

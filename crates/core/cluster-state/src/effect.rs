@@ -175,7 +175,7 @@ impl Effect {
         }
     }
 
-    /// The model that may share with others than before, if the effect says that one may.
+    /// The model that may now share with others than before, if the effect is about one.
     pub(crate) const fn may_change_family_of(&self) -> Option<ModelId> {
         match self {
             Self::CutsReported { model, .. }

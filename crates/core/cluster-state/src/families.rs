@@ -1,4 +1,4 @@
-//! Families: models of a sub-cluster that begin with the same trunk (docs/adr/0045-prefix-batching.md). Backends tell
+//! Families: models of a sub-cluster that begin with the same trunk (docs/adr/0045-prefix-batching.md). Backends report
 //! where the models that they loaded can be cut; that determines which models share a trunk.
 
 use std::collections::BTreeMap;
@@ -38,8 +38,9 @@ impl ClusterState {
         Err(Refusal::Invalid { field: field.into(), reason })
     }
 
-    /// A backend tells where a model can be cut. What another one has not found is no cut point any more, so reports in
-    /// any order lead to the same: a backend whose model answers differently in parts takes the cut back for all.
+    /// A backend reports where a model can be cut. A cut that another backend has not found is dropped, so reports in
+    /// any order lead to the same result: a backend whose model answers differently in parts takes the cut back for
+    /// all.
     pub(crate) fn report_cuts(
         &mut self,
         id: ModelId,

@@ -144,7 +144,7 @@ impl ClusterState {
         let (&to, &fewest) = candidates.min_by_key(|&(&node, &led)| (led, node))?;
         let most = counts.values().copied().max().filter(|&most| most >= fewest + 2);
         let leaves = |node| Some(node) == kept_free || (most.is_some() && counts.get(&node).copied() == most);
-        // What this replica cannot lead stays where it is.
+        // Sub-clusters that this replica cannot lead stay where they are.
         let (id, subcluster) =
             self.settled().find(|&(id, s)| s.leader.is_some_and(|l| leaves(l.node)) && self.can_decide(to, id))?;
         self.move_to(id, subcluster, to)

@@ -259,7 +259,7 @@ fn traffic_goes_to_versions(state: &ClusterState) -> Result<(), Violation> {
     Ok(())
 }
 
-/// What a snapshot of a level that this release does not know holds besides is not known either.
+/// A snapshot of a level that this release does not know may hold what it cannot read.
 fn level_is_known(state: &ClusterState) -> Result<(), Violation> {
     match state.level.is_read() {
         true => Ok(()),

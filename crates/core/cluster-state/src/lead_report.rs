@@ -1,6 +1,6 @@
 //! What a replica reports to the control group about the sub-clusters that it leads: which command, when and how often,
-//! and when to stop its heartbeats because the group does not hear it. A pure value, hosted by the control plane and
-//! the deterministic simulation.
+//! and when to stop its heartbeats because its commands do not reach the group. A pure value, hosted by the control
+//! plane and the deterministic simulation.
 
 use std::collections::BTreeMap;
 

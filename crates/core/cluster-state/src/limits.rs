@@ -88,7 +88,7 @@ pub const MOVES_AT_ONCE_MAX: usize = 64;
 /// Models that a backend loads at a time for moves: loading takes bandwidth from the models that it serves.
 pub const LOADS_PER_BACKEND_MAX: usize = 4;
 
-/// Smaller loads say nothing about a backend's loading speed: fixed costs dominate.
+/// Smaller loads do not reveal a backend's loading speed: fixed costs dominate.
 pub const LOAD_MEASURED_BYTES_MIN: u64 = 8 << 20;
 
 /// Bytes of a plan's cause and of its summary.

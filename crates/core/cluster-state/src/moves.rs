@@ -38,7 +38,7 @@ impl ClusterState {
         self.advance_all(index, trigger, effects);
     }
 
-    /// Advances all moves under way, and waiting ones as far as `trigger` says.
+    /// Advances all moves under way, and waiting ones as `trigger` allows.
     pub(crate) fn advance_all(&mut self, index: u64, mut trigger: MoveTrigger, effects: &mut Vec<Effect>) {
         // A move that begins may be ready at once, and one that ends may free memory for a waiting one.
         loop {

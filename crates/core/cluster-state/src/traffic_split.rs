@@ -36,7 +36,7 @@ impl Traffic {
         self.weights.keys().copied().chain(self.shadow.map(|shadow| shadow.version))
     }
 
-    /// Whether it says nothing.
+    /// Whether it has no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.weights.is_empty() && self.shadow.is_none()

@@ -206,7 +206,7 @@ fn what_no_command_may_say_is_refused_with_its_field() {
         (report(1, 1, 5, HolderState::Failed("x".repeat(257))), "error", "257 bytes"),
         (model(|m| m.slo_ns = 0), "spec.slo_ns", "positive"),
         (model(|m| m.profiles.clear()), "spec.profiles", "0 entries"),
-        // What no text can say comes as bytes only.
+        // Values that have no text form come as bytes only.
         (
             model(|m| m.policy.trigger = TriggerChoice::TimeoutShare(SloShare::QUARTER)),
             "spec.policy",

@@ -37,7 +37,7 @@ fn moves_to(scene: &Scene, found: Option<LeadTransfer>) -> Option<(u32, u64)> {
     Some((found.subcluster.get(), found.to.get()))
 }
 
-/// Hands over as long as `next` names a move, and tells the moves.
+/// Hands over as long as `next` names a move; returns the moves.
 fn settle(scene: &mut Scene, next: impl Fn(&Scene) -> Option<LeadTransfer>) -> Vec<(u32, u64)> {
     let mut moves = Vec::new();
     while let Some(found) = next(scene) {

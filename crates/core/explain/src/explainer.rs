@@ -38,7 +38,7 @@ pub struct PolicyRules {
     pub dropped: &'static str,
 }
 
-/// How an explanation tells the time of its decision.
+/// How an explanation states the time of its decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
     /// As a time before now.

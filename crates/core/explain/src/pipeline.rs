@@ -56,12 +56,12 @@ pub struct StageExplanation {
     pub reason: String,
     /// How long its batch ran; none without a result.
     pub execution_ms: Option<f64>,
-    /// Whether the request ended with it, for want of its result.
+    /// Whether the request ended with it, for lack of its result.
     pub ended_request: bool,
 }
 
 impl StageExplanation {
-    /// Its name, or what it is called by.
+    /// Its request id, or that it has none.
     fn named(&self) -> &str {
         self.request.as_deref().unwrap_or("without an id")
     }

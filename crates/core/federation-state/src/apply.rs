@@ -22,7 +22,7 @@ impl FederationState {
         outcome
     }
 
-    /// Applies a command that stands in no log (tests): its events have no time.
+    /// Applies a command that is in no log (tests): its events have no time.
     ///
     /// # Errors
     /// As [`Self::apply_entry`].

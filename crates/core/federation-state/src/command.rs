@@ -160,7 +160,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// A command as it stands in the log.
+/// A command as it is in the log.
 pub type LogEntry = symphony_replicated::LogEntry<Command>;
 
 impl Enveloped for Command {

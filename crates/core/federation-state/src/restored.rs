@@ -18,9 +18,9 @@ impl FederationState {
     }
 
     /// Makes this the state of a new group whose log begins at `index`, which is above every number that the former
-    /// group can have given: frontends keep the plan of the largest number. What leaders have still to ask of clusters
-    /// gets that number, too: the ids of calls are derived from it, and a cluster does each but once. Its replicas may
-    /// come over empty disks.
+    /// group can have given: frontends keep the plan of the largest number. Calls that leaders have still to make to
+    /// clusters get that number, too: the ids of calls are derived from it, and a cluster does each but once. Its
+    /// replicas may come over empty disks.
     ///
     /// # Errors
     /// A [`Violation`], if the index is not above all of the state.

@@ -90,7 +90,7 @@ fn a_cluster_that_comes_back_in_time_keeps_what_it_serves() {
     assert_eq!((scene.home("m"), scene.state.moves_under_way()), (Some("a"), 0));
     assert!(matches!(scene.apply(&Command::Loaded { model: "m".into(), since }), Err(Refusal::Over { .. })));
     assert!(matches!(scene.apply(&unplaced("no room")), Err(Refusal::Over { .. })), "it is served");
-    // What an operator wanted goes on.
+    // An operator's move goes on.
     let copy = scene.leftovers("m")[0].1;
     scene.done(&Command::CopyGone { model: "m".into(), cluster: "b".into(), since: copy });
     scene.begins("m", "b", Cause::Operator);

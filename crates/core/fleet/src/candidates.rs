@@ -2,7 +2,7 @@
 
 use crate::problem::FleetProblem;
 
-/// The most fleets that are looked at, those without a base included: 4 bytes per kind and a bound for each fit 100 MB.
+/// The most fleets that are examined, those without a base included: 4 bytes per kind and a bound for each fit 100 MB.
 pub const CONFIGURATIONS_MAX: usize = 1_000_000;
 
 /// Counts by kind of every fleet within the budget and the kinds' limits in which each model has a kind that answers

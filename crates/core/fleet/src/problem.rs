@@ -1,4 +1,4 @@
-//! What is to be chosen: kinds with prices, models with SLOs and sizes, a budget.
+//! The problem: kinds with prices, models with SLOs and sizes, a budget.
 
 use crate::latency::LatencyTable;
 
@@ -73,7 +73,7 @@ impl FleetProblem {
         self.kinds.iter().zip(counts).map(|(kind, &count)| kind.price_per_hour * f64::from(count)).sum()
     }
 
-    /// Whether this fleet is within the budget; a rounding error above it is.
+    /// Whether a fleet of these counts is within the budget; a rounding error above still is.
     #[must_use]
     pub fn affordable(&self, counts: &[u32]) -> bool {
         self.price_per_hour(counts) <= self.budget_per_hour * (1.0 + 1e-9)

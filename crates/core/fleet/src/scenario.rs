@@ -1,4 +1,4 @@
-//! A fleet as a scenario, so that the simulator can say what it really answers.
+//! A fleet as a scenario, so that the simulator can find what it really answers.
 
 use std::fmt::Write as _;
 

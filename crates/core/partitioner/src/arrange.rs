@@ -59,9 +59,9 @@ pub struct Arranged {
 ///
 /// Models are divided first, by the GPUs that are there; then units go to parts whose GPUs are too few for their models
 /// ([`LOAD_MAX`]), if that lessens the overload by [`Steadiness::gain_min_share`](crate::Steadiness::gain_min_share);
-/// and again, until neither changes anything. What a part should have of rate and memory does not depend on where units
-/// are, so every round lowers the same two numbers, overload first, and asking again from the outcome moves nothing
-/// (C4), but for the units that follow.
+/// and again, until neither changes anything. A part's share of rate and memory does not depend on where units are, so
+/// every round lowers the same two numbers, overload first, and asking again from the outcome moves nothing (C4), but
+/// for the units that follow.
 ///
 /// A unit moves as a whole. A part keeps a unit that works and was there, for each kind that it has, since those that
 /// come hold no model yet; when they do, the next call may let it go. Nothing comes to where it cannot hold all models.

@@ -23,7 +23,7 @@ fn in_force(problem: &Problem, homes: &[usize]) -> PartitionPlan {
     plan
 }
 
-/// The units once they are where they shall be, and the plan with them.
+/// The units once they are where they belong, and the plan with them.
 fn adopted(units: &[Unit], arranged: &Arranged) -> (Vec<Unit>, PartitionPlan) {
     let moved = units.iter().zip(&arranged.places).map(|(unit, &part)| Unit { part, ..unit.clone() });
     let mut plan = arranged.plan.clone();

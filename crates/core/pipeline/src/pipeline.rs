@@ -29,7 +29,7 @@ pub struct EdgeSpec {
     pub to: String,
     /// γ: the expected number of stage requests per result (the Nexus paper, section 4.2).
     pub gamma: f64,
-    /// Whether each row of a result becomes a separate stage request. A γ above 1 says so, too.
+    /// Whether each row of a result becomes a separate stage request. A γ above 1 implies it.
     pub per_row: bool,
     /// Which rows lead to a stage request; all if not given.
     pub condition: Option<Condition>,

@@ -2,8 +2,8 @@
 //!
 //! A source is put before the stages that have no edge into them, and a sink behind those that have none out of them.
 //! Trees and fork-joins then reduce to one edge by two rules: two edges between the same places become one (parallel),
-//! and a stage with one edge into it and one out of it becomes part of an edge (series). What does not reduce is no
-//! series-parallel graph (Valdes, Tarjan and Lawler, 1982), and no dynamic program over budgets is known for it.
+//! and a stage with one edge into it and one out of it becomes part of an edge (series). A graph that does not reduce
+//! is not series-parallel (Valdes, Tarjan and Lawler, 1982), and no dynamic program over budgets is known for it.
 
 /// A part of the shape; its operands come before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

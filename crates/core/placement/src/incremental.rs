@@ -14,7 +14,7 @@ impl Placement for Incremental {
     fn place(&self, demand: &Demand<'_>, previous: &Placed) -> Placed {
         let in_force = previous.gpus.iter().take(demand.gpus).enumerate();
         let in_force = in_force.filter_map(|(gpu, placed)| Some((gpu, placed.node.clone()?)));
-        // What had no GPU has no place to keep.
+        // Sessions without a GPU have no place to keep.
         let (gpus, nodes): (Vec<usize>, Vec<PackedNode>) = in_force.unzip();
         let mut free: Vec<_> = (0..demand.gpus).filter(|gpu| gpus.binary_search(gpu).is_err()).collect();
         let (mut kept, mut new) = (Vec::new(), Vec::new());

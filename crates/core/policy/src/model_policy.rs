@@ -41,7 +41,7 @@ impl Default for ModelPolicy {
 }
 
 impl ModelPolicy {
-    /// The choices that a name stands for.
+    /// The choices behind a name.
     #[must_use]
     pub const fn of(name: ModelPolicyName) -> Self {
         const WHOLE: DropRule = DropRule::Window(TargetShare::WHOLE);
@@ -97,7 +97,7 @@ impl ModelPolicy {
         }
     }
 
-    /// Refuses if the name stands for one trigger.
+    /// Refuses if the name fixes the trigger.
     pub(crate) fn takes_any_trigger(&self) -> Result<(), Refused> {
         let expected = match self.name {
             ModelPolicyName::Symphony | ModelPolicyName::Auto => return Ok(()),

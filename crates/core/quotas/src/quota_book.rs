@@ -7,7 +7,7 @@ use symphony_types::FrontendId;
 use crate::split::share_of;
 use crate::token_bucket::sound;
 
-/// What a frontend says of one quota of a tenant, per second.
+/// A frontend's report on one quota of a tenant, per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Demand {
     /// The whole quota, over all frontends.
@@ -44,7 +44,7 @@ struct Part {
     reserved: f64,
 }
 
-/// What the frontends say of one quota of a tenant.
+/// The frontends' reports on one quota of a tenant.
 #[derive(Clone, Debug, Default)]
 struct Parts {
     by_frontend: BTreeMap<FrontendId, Part>,
@@ -75,7 +75,7 @@ impl Parts {
 }
 
 /// After this many reports a frontend is given its share although others have not reported: they may never do.
-const PATIENCE: u32 = 5;
+const WAITING_REPORTS_MAX: u32 = 5;
 
 /// The last demands of the frontends of a cluster, and what each was given.
 ///
@@ -86,14 +86,14 @@ const PATIENCE: u32 = 5;
 /// A report costs a walk over the frontends for each quota in it.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaBook {
-    /// How often each has reported, up to [`PATIENCE`].
+    /// How often each has reported, up to [`WAITING_REPORTS_MAX`].
     reports: BTreeMap<FrontendId, u32>,
     /// Both quotas of each tenant.
     tenants: BTreeMap<String, [Parts; 2]>,
 }
 
 impl QuotaBook {
-    /// Takes the report of one of `frontends`, all that may give anything, and says what it may give from now on.
+    /// Takes the report of one of `frontends`, all that may grant anything, and returns what it may grant from now on.
     ///
     /// The sum of what was given out grows to the quota and no further: what this frontend is to have beyond what is
     /// free, it gets once the others have reported, and have given theirs back.
@@ -111,7 +111,7 @@ impl QuotaBook {
         self.forget(from, |tenant| !demands.contains_key(tenant));
         let reports = self.reports.get(&from).copied().unwrap_or(0) + 1;
         let others = || frontends.iter().filter(|&&frontend| frontend != from);
-        let waits = reports <= PATIENCE && others().any(|other| !self.reports.contains_key(other));
+        let waits = reports <= WAITING_REPORTS_MAX && others().any(|other| !self.reports.contains_key(other));
         let count = others().count() + 1;
         let answer = |parts: &mut Parts, demand: Option<Demand>| {
             let Some(demand) = demand else {
@@ -132,7 +132,7 @@ impl QuotaBook {
             shares.insert(tenant.clone(), TenantShare { items, gpu_seconds });
         }
         if frontends.contains(&from) {
-            self.reports.insert(from, reports.min(PATIENCE));
+            self.reports.insert(from, reports.min(WAITING_REPORTS_MAX));
         } else {
             self.forget(from, |_| true);
         }
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn what_is_held_is_kept_until_all_have_reported_or_some_never_do() {
         let mut book = QuotaBook::default();
-        for _ in 0..PATIENCE {
+        for _ in 0..WAITING_REPORTS_MAX {
             assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 80.0);
         }
         assert_eq!(share(&mut book, 1, 2, 500.0, 80.0), 90.0, "the other one has no tenants, or is gone");

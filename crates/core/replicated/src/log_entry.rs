@@ -1,4 +1,4 @@
-//! A command as it stands in the log.
+//! A command as it is in the log.
 
 use rkyv::api::high::{HighDeserializer, HighSerializer, HighValidator};
 use rkyv::bytecheck::CheckBytes;

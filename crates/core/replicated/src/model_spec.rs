@@ -19,7 +19,7 @@ pub enum ModelSource {
     Onnx(String),
     /// No file: the emulated executor takes the profile's time.
     Emulated,
-    /// As `Onnx`, of a model that shall share its trunk with no other one. From level 3 of a cluster on.
+    /// As `Onnx`, for a model that must not share its trunk. From level 3 of a cluster on.
     OnnxUnshared(String),
 }
 

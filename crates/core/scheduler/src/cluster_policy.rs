@@ -6,7 +6,7 @@
 //! it runs in the simulator, in replays and in clusters. `crates/programs/symphony/examples/policy.rs` is one in less
 //! than a hundred lines.
 //!
-//! A step is told one thing and answers with orders. It must not read clocks, files or random numbers, so that equal
+//! A step takes one event and answers with orders. It must not read clocks, files or random numbers, so that equal
 //! inputs always give equal orders: a tape is replayed by that. A policy need not defend itself: hosts check every
 //! order ([`ClusterReferee`](crate::ClusterReferee)), and one that breaks a rule, panics, or does not stop ordering is
 //! replaced; no request is lost by it.

@@ -66,7 +66,7 @@ pub enum KitFault {
         /// By when its answer should have been at the client.
         deadline: Time,
     },
-    /// The policy asks for one wake-up after the other.
+    /// The policy asks for wake-ups without end.
     #[error("seed {seed}, at {now}: policy `{policy}` asked for more than {EVENTS_MAX} wake-ups at once")]
     Spins {
         /// The story.

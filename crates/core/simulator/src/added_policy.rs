@@ -1,5 +1,5 @@
-//! A policy of any type, such as one that the program added: contained, and checked before anything is done that it
-//! orders.
+//! A policy of any type, such as one that the program added: its panics are contained, and its orders are checked
+//! before they are carried out.
 
 use symphony_scheduler::{
     ClusterActions, ClusterFacts, ClusterInput, ClusterPolicy, ClusterReferee, GuardedPolicy, PolicyFault,

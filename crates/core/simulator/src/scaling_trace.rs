@@ -10,9 +10,9 @@ pub struct ScalingResult {
     pub gpus_mean: f64,
     /// Least and largest number at the autoscaler's steps; `None` if there was no step.
     pub gpus_range: Option<(u32, u32)>,
-    /// Number of orders.
+    /// Number of times that GPUs were ordered.
     pub ups: u64,
-    /// Number of releases.
+    /// Number of times that GPUs were released.
     pub downs: u64,
     /// GPUs by kind of the last fleet that was chosen; `None` without a budget, or if none was.
     #[serde(skip_serializing_if = "Option::is_none")]

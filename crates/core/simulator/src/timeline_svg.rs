@@ -17,7 +17,7 @@ const BOTTOM: f64 = 48.0;
 const FULL_ROWS: u32 = 24;
 const ROW_MAX: f64 = 30.0;
 const ROW_MIN: f64 = 7.0;
-/// The most GPUs in a picture; a note tells how many are left out.
+/// The most GPUs in a picture; a note counts those left out.
 const GPUS_SHOWN_MAX: u32 = 256;
 /// Space in the legend for a note about further models.
 const LEGEND_REST: f64 = 110.0;

@@ -135,7 +135,7 @@ impl Chunk {
         self.with_length(|out| orders.put(out));
     }
 
-    /// An object was removed.
+    /// Records that an object was removed.
     pub fn gone(&mut self, object: u32) {
         self.bytes.push(tag::GONE);
         object.put(&mut self.bytes);

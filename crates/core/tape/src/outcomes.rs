@@ -111,7 +111,7 @@ impl Outcomes {
         self.close(models, id, |_| RecordedOutcome::Cancelled);
     }
 
-    /// `outcome` is told when the request arrived.
+    /// `outcome` gets the time at which the request arrived.
     fn close(&mut self, models: &mut Models, id: RequestId, outcome: impl Fn(Time) -> RecordedOutcome) {
         let Some((model, position)) = self.open.remove(&id) else { return };
         if let Some(request) = models.get_mut(&model).and_then(|model| model.requests.get_mut(position)) {

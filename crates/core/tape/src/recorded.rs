@@ -9,8 +9,8 @@ pub enum RecordedOutcome {
     /// The tapes do not say: it waited or ran when they ended, or went to another lead.
     #[default]
     Unknown,
-    /// Its batch ended; the time from its arrival until the lead heard of that. Whether its execution failed is not on
-    /// tapes.
+    /// Its batch ended; the time from its arrival until the lead learnt of its end. Whether its execution failed is not
+    /// on tapes.
     Ran(Nanos),
     /// It was given up.
     Dropped,
@@ -49,7 +49,7 @@ pub struct RecordedModel {
     pub name: String,
     /// Its SLO, with the last profiles and delays. What lateness was measured is not in them.
     pub known: ClusterModel,
-    /// Requests in the order of time. A request that came again after it had been taken in is counted once.
+    /// Requests in the order of time. A request that was announced again is counted once.
     pub requests: Vec<RecordedRequest>,
     /// The batches that ran, in the order of their ends.
     pub batches: Vec<RecordedBatch>,

@@ -98,7 +98,7 @@ struct Reading<'a> {
 struct Slot {
     model: ModelId,
     name: String,
-    /// The reply delay that the policy was told first: lateness comes on top of it later.
+    /// The reply delay that the policy was given first: lateness comes on top of it later.
     reply: Option<Nanos>,
 }
 

@@ -15,7 +15,7 @@ use symphony_types::{
     RequestValue, Time,
 };
 
-/// A model and a ranker that talk to each other at once, and are recorded on one tape.
+/// A model and a ranker that exchange messages at once, and are recorded on one tape.
 struct Scene {
     queue: ModelQueue,
     ranker: GpuRanker,
@@ -245,8 +245,7 @@ fn a_byte_that_changed_on_the_way_is_damage_wherever_it_is() {
     for at in (0..bytes.len()).step_by(4_099).chain(0..40) {
         let mut changed = bytes.clone();
         changed[at] ^= 0x10;
-        // The length of a chunk may become one that the tape does not have: then it seems cut there, never whole.
-        // Bytes 6 and 7 are reserved.
+        // A changed length may exceed the tape: then the tape seems cut there, never whole. Bytes 6 and 7 are reserved.
         let seems_fine = replayed(&changed).is_ok_and(|replay| replay == whole);
         assert_eq!(seems_fine, (6..8).contains(&at), "byte {at}");
     }

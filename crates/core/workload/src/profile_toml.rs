@@ -22,7 +22,7 @@ struct MeasuredKind {
 }
 
 /// What a model takes of a GPU of the kind in bytes: as long as it is loaded, and beside that while its largest batch
-/// runs. Nothing where the file does not say, or does not know the kind.
+/// runs. Nothing if the file does not state it, or lacks the kind.
 pub(crate) fn memory_from_toml(text: &str, gpu_kind: &str) -> (u64, u64) {
     let measured = toml::from_str(text).ok().and_then(|Measured { mut gpu }| gpu.remove(gpu_kind));
     measured.map_or((0, 0), |kind| (kind.static_memory_bytes, kind.dynamic_memory_bytes))

@@ -31,8 +31,8 @@ impl ModelText {
 }
 
 impl Check<'_> {
-    /// How a model is served whose own profiles are `trunks`, by kind; batches that take longer than `within` are of
-    /// no use.
+    /// How a model is served whose own profiles are `trunks`, by kind; batches that take longer than `within` do not
+    /// count.
     pub(crate) fn served(
         &self,
         position: usize,

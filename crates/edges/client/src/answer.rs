@@ -15,9 +15,9 @@ pub struct Answer {
     pub id: String,
     /// Its outputs, in the order asked for or that of the model.
     pub outputs: Vec<Tensor>,
-    /// Items of the whole batch it ran in, if the server says.
+    /// Items of the whole batch it ran in, if the server reports it.
     pub batch: Option<u32>,
-    /// Execution time of that batch, if the server says.
+    /// Execution time of that batch, if the server reports it.
     pub execution: Option<Duration>,
     /// The id of the request for `symphony explain`, if the server sends it.
     pub request_id: Option<String>,

@@ -57,9 +57,9 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a request without a time of its own is waited for, instead of [`limits::PATIENCE`].
-    pub const fn patience(mut self, patience: Duration) -> Self {
-        self.settings.patience = patience;
+    /// How long a request without a time of its own is waited for, instead of [`limits::TIMEOUT`].
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
         self
     }
 

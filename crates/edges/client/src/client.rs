@@ -29,7 +29,7 @@ struct Inner {
     pool: Pool,
     in_flight: Semaphore,
     in_flight_max: usize,
-    patience: Duration,
+    timeout: Duration,
     answer_grace: Duration,
     wait_for_frontend: Duration,
     metadata: Metadata,
@@ -88,7 +88,7 @@ impl Client {
             pool: Pool::new(settings)?,
             in_flight: Semaphore::new(settings.in_flight_max),
             in_flight_max: settings.in_flight_max,
-            patience: settings.patience,
+            timeout: settings.timeout,
             answer_grace: settings.answer_grace,
             wait_for_frontend: settings.wait_for_frontend,
             metadata,
@@ -124,9 +124,9 @@ impl Client {
         let full = |_| Error::TooManyInFlight { in_flight_max: inner.in_flight_max };
         let _place = inner.in_flight.try_acquire().map_err(full)?;
         let id = request.take_id(|| format!("{:016x}-{}", inner.name, inner.requests.fetch_add(1, Ordering::Relaxed)));
-        let patience = request.time().map_or(inner.patience, |within| within.saturating_add(inner.answer_grace));
-        let patience = patience.min(limits::PATIENCE_MAX);
-        let clock = Clock { started: Instant::now(), within: request.time(), patience };
+        let timeout = request.time().map_or(inner.timeout, |within| within.saturating_add(inner.answer_grace));
+        let timeout = timeout.min(limits::TIMEOUT_MAX);
+        let clock = Clock { started: Instant::now(), within: request.time(), timeout };
         let (mut tried, mut last): (_, Option<Error>) = (Vec::new(), None);
         for _ in 0..limits::ATTEMPTS_MAX {
             // Once a frontend has given a reason for its refusal, the call does not wait for others.
@@ -235,13 +235,13 @@ struct Clock {
     /// When its answer is due.
     within: Option<Duration>,
     /// After this time the client stops waiting for an answer.
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Clock {
     /// The time until then.
     fn left(&self) -> Duration {
-        self.patience.saturating_sub(self.started.elapsed())
+        self.timeout.saturating_sub(self.started.elapsed())
     }
 
     /// Until the answer is due.
@@ -279,7 +279,7 @@ impl Inner {
             Ok(Err(status)) => status,
             Err(_) => {
                 frontend.is_suspect();
-                return Err(Error::NoAnswer { frontend: named(), within: clock.patience });
+                return Err(Error::NoAnswer { frontend: named(), within: clock.timeout });
             }
         };
         Err(match Failure::of(&status, &frontend.address) {
@@ -288,7 +288,7 @@ impl Inner {
                 Error::Unreachable(format!("{}: {reason}", frontend.address))
             }
             Failure::Said(refusal) => Error::Refused(Box::new(refusal)),
-            Failure::Lost(_) if clock.left().is_zero() => Error::NoAnswer { frontend: named(), within: clock.patience },
+            Failure::Lost(_) if clock.left().is_zero() => Error::NoAnswer { frontend: named(), within: clock.timeout },
             Failure::Lost(reason) => {
                 frontend.is_suspect();
                 Error::Lost { frontend: named(), reason }

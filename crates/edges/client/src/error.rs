@@ -83,7 +83,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it is certain that the frontend did not accept the request: it is a frontend that speaks, and the
+    /// Whether it is certain that the frontend did not accept the request: the error came from a frontend, and the
     /// request was given no name.
     #[must_use]
     pub fn was_not_accepted(&self) -> bool {

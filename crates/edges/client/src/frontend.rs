@@ -37,7 +37,7 @@ pub enum Availability {
     Down(String),
 }
 
-/// What a client knows of one of its frontends.
+/// What a client knows about one of its frontends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendStatus {
     /// Its address, as the client was given it.
@@ -148,8 +148,7 @@ impl Frontend {
         self.suspicion.notify_one();
     }
 
-    /// Asks the frontend again and again whether it takes requests, and rings `news` when that has changed; without
-    /// end.
+    /// Probes the frontend for ever, and sends to `news` after each probe.
     pub(crate) async fn keep(self: Arc<Self>, news: watch::Sender<u64>) {
         let mut backoff = Backoff::default();
         loop {

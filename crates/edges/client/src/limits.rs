@@ -24,9 +24,9 @@ pub const PROBE_WITHIN: Duration = Duration::from_secs(1);
 /// How long a question about a server or a model may take at one frontend.
 pub const QUESTION_WITHIN: Duration = Duration::from_secs(5);
 /// How long a request without a time of its own is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest that any request is waited for.
-pub const PATIENCE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+pub const TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How long after its deadline a request waits for the frontend's answer: frontends wait for a result for 0.1 s
 /// after the deadline (`frontend.answer_grace_ms`).
 pub const ANSWER_GRACE: Duration = Duration::from_secs(1);

@@ -125,7 +125,7 @@ impl Request {
     pub(crate) fn message(&self, id: &str, left: Option<Duration>) -> pb::ModelInferRequest {
         let mut parameters = Vec::new();
         if let Some(left) = left {
-            // Nothing is left where 0 would stand for "not stated".
+            // At least 1, since 0 means "not stated".
             let micros = i64::try_from(left.as_micros()).unwrap_or(i64::MAX).max(1);
             parameters.push((TIMEOUT, ParameterChoice::Int64Param(micros)));
         }

@@ -7,14 +7,14 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue};
 use crate::balance::Balance;
 use crate::limits;
 
-/// What a client needs to know of its frontends and its requests.
+/// What a client needs to know about its frontends and its requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) frontends: Vec<String>,
     pub(crate) connections: usize,
     pub(crate) in_flight_max: usize,
     pub(crate) balance: Balance,
-    pub(crate) patience: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) answer_grace: Duration,
     pub(crate) wait_for_frontend: Duration,
     pub(crate) watched: bool,
@@ -29,7 +29,7 @@ impl Default for Settings {
             connections: 1,
             in_flight_max: limits::IN_FLIGHT_MAX,
             balance: Balance::default(),
-            patience: limits::PATIENCE,
+            timeout: limits::TIMEOUT,
             answer_grace: limits::ANSWER_GRACE,
             wait_for_frontend: limits::WAIT_FOR_FRONTEND,
             watched: true,

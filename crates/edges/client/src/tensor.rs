@@ -8,7 +8,7 @@ use symphony_types::DataType;
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
-    /// Of a fixed width.
+    /// Elements of a fixed width.
     Fixed(DataType),
     /// Byte strings of any length: encoded pictures, labels.
     Bytes,

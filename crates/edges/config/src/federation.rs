@@ -44,7 +44,7 @@ pub struct FederationBalanceConfig {
 }
 
 impl Default for FederationBalanceConfig {
-    /// What is in force if a configuration says nothing.
+    /// The defaults.
     fn default() -> Self {
         let defaults = crate::defaults::defaults();
         let own = defaults.get("federation").and_then(|federation| federation.get("balance"));

@@ -10,7 +10,7 @@ pub struct FramesConfig {
     pub transport: FrameTransportKind,
     /// Whether a pair that cannot use it is refused, instead of using TCP.
     pub required: bool,
-    /// How long a reader of shared memory that finds nothing looks again and again before it sleeps, in microseconds.
+    /// How long a reader of shared memory that finds nothing spins before it sleeps, in microseconds.
     pub spin_us: u32,
     /// The RDMA device; empty for the first with an active port.
     pub rdma_device: String,

@@ -55,7 +55,7 @@ pub struct FrontendConfig {
 }
 
 impl Default for FrontendConfig {
-    /// What is in force if a configuration says nothing; a name it must be given.
+    /// The defaults; a name must be given.
     fn default() -> Self {
         let defaults = crate::defaults::defaults();
         let own = defaults.get("frontend").expect("the defaults have this section");

@@ -105,7 +105,7 @@ impl Right {
 pub struct Rights(u8);
 
 impl Rights {
-    /// These and no others.
+    /// These rights and no others.
     #[must_use]
     pub fn of(rights: &[Right]) -> Self {
         Self(rights.iter().fold(0, |bits, &right| bits | 1 << right as u8))
@@ -191,7 +191,7 @@ pub enum TenantsError {
     Count(usize),
 }
 
-/// What a file of tenants says.
+/// The contents of a file of tenants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TenantsFile {
     /// In the order of the file; names, keys and certificates are unique.

@@ -1,7 +1,7 @@
 //! When a replica with an empty disk may take part in its group. It has forgotten what it may have voted for and
 //! acknowledged, so it needs proof that it never did: all initial members are as new as it is, or a leader with a
-//! quorum of the others behind it does not know it. What a part of the others say proves nothing: one that fell behind
-//! may not know what the rest have agreed on with this replica.
+//! quorum of the others behind it does not know it. The answers of some of the others prove nothing: one that fell
+//! behind may not know what the rest have agreed on with this replica.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -39,7 +39,7 @@ pub enum Question {
     Quorum,
 }
 
-/// What another replica says of the group.
+/// What another replica reports about the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerState {
     /// Log index of the last command that it has applied.
@@ -47,11 +47,11 @@ pub struct PeerState {
     /// [Of its log](ControlGroup::log_entries), applied or not. A replica that has applied nothing yet may wait for the
     /// asking replica's vote.
     pub log_entries: u64,
-    /// What its state says of the replica that asks, a newcomer.
+    /// Whether its state knows the replica that asks, a newcomer.
     pub newcomer_status: MemberStatus,
 }
 
-/// What a state says of a replica that has nothing on its disk.
+/// Whether a state knows a replica that has nothing on its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemberStatus {
     /// Nothing.
@@ -349,7 +349,7 @@ enum Verdict {
     Stranger,
 }
 
-/// Decides by the answers of one round, and by what a quorum knows of this replica, if one has answered.
+/// Decides by the answers of one round, and by what a quorum knows about this replica, if one has answered.
 fn judge(join: bool, answers: &Answers, of_quorum: Option<MemberStatus>) -> Verdict {
     #[cfg(feature = "planted-faults")]
     if crate::planted::is(crate::planted::Bug::FoundsUnasked) && !join {

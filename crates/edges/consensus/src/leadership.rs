@@ -69,8 +69,8 @@ pub(crate) struct LeaderSignals {
 }
 
 /// Follows the library and the disk until the library stops, then closes the watch; also controls the library's clock
-/// ([`Pacing`]). A leader that falls silent because its disk hangs is shown as no leader, whatever the library, which
-/// may be waiting for that disk, still says. Watchers are notified only when leader or term change; `quorum_acked`
+/// ([`Pacing`]). A leader that falls silent because its disk hangs is not shown as leader, even if the library, which
+/// may be waiting for that disk, still names it. Watchers are notified only when leader or term change; `quorum_acked`
 /// moves with every heartbeat and is read on demand.
 ///
 /// The library updates its metrics after each of its turns, and the leader only when it changes. The metrics are
@@ -127,7 +127,7 @@ pub(crate) async fn follow(
         let order = pacing.step(at, if in_step { role } else { Role::Unsettled });
         ticks.set(order.ticks);
         if order.heartbeat {
-            // The library's queue is long; if it is full all the same, the next heartbeat will do.
+            // The library's queue is long; if it is still full, the next heartbeat will do.
             let _ = raft.trigger().heartbeat().now_or_never();
         }
         let again = async {

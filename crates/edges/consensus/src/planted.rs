@@ -25,7 +25,7 @@ pub enum Bug {
     DisorderedApply,
     /// Reads do not ask a quorum.
     ReadsWithoutQuorum,
-    /// A follower that has heard a leader once never looks at its own clock again.
+    /// A follower that has heard from a leader once never checks its own clock again.
     TicksStayOff,
     /// A replica that has less than it acknowledged to its leader takes part anyway.
     ForgottenUnnoticed,
@@ -33,7 +33,7 @@ pub enum Bug {
     BootsUnasked,
     /// A replica that registers does not look which boot of it is registered.
     RegistrationsUnread,
-    /// A replica with an empty disk founds its group whatever the others say.
+    /// A replica with an empty disk founds its group without regard to the others.
     FoundsUnasked,
     /// A replica with an empty disk joins a group by the word of anyone who has a log.
     JoinsUnasked,

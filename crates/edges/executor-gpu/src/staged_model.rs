@@ -20,8 +20,8 @@ pub enum Answers {
 /// users.
 pub type Turn<'a> = &'a dyn Fn(u32);
 
-/// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one
-/// travels meanwhile.
+/// An executor over a [`Pipeline`]. [`ModelExecutor::run`] does one batch after the other; in steps the next one is
+/// copied meanwhile.
 #[derive(Debug)]
 pub struct StagedModel<D> {
     pipeline: Pipeline<D>,
@@ -103,7 +103,7 @@ impl<D: Device> StagedModel<D> {
         self.sizes.as_ref().and_then(|sizes| sizes.filled(items)).unwrap_or(items)
     }
 
-    /// Runs batches with the same inputs one after the other, each staged while the previous one runs, and says when
+    /// Runs batches with the same inputs one after the other, each staged while the previous one runs, and returns when
     /// each was copied and computed on the device.
     ///
     /// # Errors

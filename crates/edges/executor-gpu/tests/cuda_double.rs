@@ -27,9 +27,9 @@ use symphony_executor_gpu::gemm::{Chain, LINK_SIZES};
 use symphony_executor_gpu::{Cuda, GemmModel, GpuLoadError, NoCuda, PinnedPool};
 use symphony_types::{LatencyProfile, Signature};
 
-/// The variable that tells a process its story.
+/// The variable that names a process's story.
 const STORY: &str = "SYMPHONY_TEST_CUDA_STORY";
-/// What a process says at the end of its story: one that was skipped does not.
+/// What a process prints at the end of its story: one that was skipped does not.
 const TOLD: &str = "the story was told to its end";
 /// A story takes some seconds; one in which something waits for ever must end, too.
 const STORY_WITHIN: Duration = Duration::from_secs(300);
@@ -38,7 +38,7 @@ const PINNED_BYTES_MAX: u64 = 1 << 30;
 /// A story, which may order faults.
 type Story = fn(&Control);
 
-/// What every story is called and does.
+/// The stories by name.
 const STORIES: &[(&str, Story)] = &[
     ("contract", |_| device::a_model_keeps_the_contract(&bench())),
     ("copies", |_| device::copies_fall_into_computations(&slow_bench())),

@@ -2,7 +2,7 @@
 
 use symphony_types::{LatencyProfile, PROFILE_BATCH_MAX};
 
-/// The key under which an ONNX file may say, in its own metadata, which batch sizes it is to be run with: `1, 4, 16`.
+/// The key under which an ONNX file may state, in its own metadata, which batch sizes it is to be run with: `1, 4, 16`.
 pub const BATCH_SIZES_KEY: &str = "symphony.batch_sizes";
 /// Sizes that a model may name: each may cost the runtime memory and preparations of its own.
 const SIZES_MAX: usize = 64;

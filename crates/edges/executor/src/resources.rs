@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Bytes of this process that are in physical memory now; zero where the system does not tell.
+/// Bytes of this process that are in physical memory now; zero where the system does not report it.
 pub(crate) fn resident_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     parse_resident(&status).unwrap_or(0)
@@ -15,7 +15,7 @@ fn parse_resident(status: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// CPU time of the calling thread; zero where the system does not tell.
+/// CPU time of the calling thread; zero where the system does not report it.
 pub(crate) fn thread_cpu_time() -> Duration {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     if let Ok(time) = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID) {

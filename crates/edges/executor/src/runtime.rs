@@ -129,7 +129,7 @@ impl fmt::Debug for Runtime {
 ///
 /// # Errors
 /// If no library is found, a library named by the caller or a variable cannot be used, or `explicit` differs from the
-/// library in use. This function never panics for want of a library, and neither does anything that takes a
+/// library in use. This function never panics for lack of a library, and neither does anything that takes a
 /// [`Runtime`].
 pub fn load_runtime(explicit: Option<&Path>) -> Result<Runtime, RuntimeError> {
     static LOADED: Mutex<Option<Runtime>> = Mutex::new(None);

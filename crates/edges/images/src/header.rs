@@ -99,8 +99,8 @@ fn format_of(bytes: &[u8], limits: ImageLimits) -> Result<Format, ImageError> {
     Format::of(bytes).ok_or(ImageError::UnknownFormat)
 }
 
-/// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all that it has
-/// seen whenever it meets the next one: of a hundred thousand small ones it would make minutes. Whether the picture is
+/// Walks the segments before a JPEG file's picture, by their lengths alone. The decoder goes through all earlier
+/// segments at each one, which takes minutes for a hundred thousand small ones. Returns whether the picture is
 /// progressive, and what follows the marker of its first scan.
 fn walk_segments(bytes: &[u8]) -> Result<(bool, &[u8]), ImageError> {
     /// Begin a frame of each progressive kind: Huffman or arithmetic, differential or not.

@@ -9,7 +9,7 @@ pub const IMAGE_BYTES_MAX: usize = 16 << 20;
 pub const PIXELS_MAX_DEFAULT: u64 = 24_000_000;
 /// Bytes that a decoder may hold for each pixel: four channels of 16 bits, twice.
 const DECODER_BYTES_PER_PIXEL: u64 = 16;
-/// Pixels along one side: the most that JPEG can say. A row then takes half a megabyte at most.
+/// Pixels along one side: the most that JPEG can express. A row then takes half a megabyte at most.
 pub const SIDE_MAX: u32 = 65_535;
 /// Memory limit of PNG's decoder besides the pixels: two rows, texts, and a colour profile, which a few bytes can
 /// inflate to any size.

@@ -144,8 +144,8 @@ impl Pipeline {
     }
 }
 
-/// Where a box lies along one side of a picture of this many pixels, and how long it is there: from `begin` to `end` in
-/// shares of a view that begins at `from` and is `long`. Within the picture, and a pixel at least.
+/// The offset and length of a box along one side of a picture of this many pixels: from `begin` to `end` in shares of a
+/// view that begins at `from` and is `long`. Within the picture, and at least a pixel long.
 fn along(from: f64, long: f64, begin: f64, end: f64, pixels: f64) -> (f64, f64) {
     // What is no number is the view's edge.
     let at = |share: f64, edge: f64| (from + long * if share.is_nan() { edge } else { share }).clamp(0.0, pixels);

@@ -142,7 +142,7 @@ fn a_jpeg_that_is_cut_off_is_no_picture() {
     pipeline.append(&[&cut[..], &end].concat(), LIMITS, &mut item).unwrap();
 }
 
-/// Sides as the header of a JPEG file says them.
+/// Sides as the header of a JPEG file states them.
 fn claims_of_jpeg(jpeg: &[u8], width: u16, height: u16) -> Vec<u8> {
     let frame = jpeg.windows(2).position(|marker| marker == [0xff, 0xc0]).unwrap();
     let mut jpeg = jpeg.to_vec();

@@ -19,7 +19,7 @@ pub struct ClusterLevel(Arc<Inner>);
 struct Inner {
     newest: Level,
     known: watch::Sender<Option<Level>>,
-    /// What the log says so far, if that is a level below [`Level::OLDEST`].
+    /// The level that the log has raised so far, if it is below [`Level::OLDEST`].
     by_log: Mutex<Option<Level>>,
 }
 
@@ -60,8 +60,8 @@ impl ClusterLevel {
         });
     }
 
-    /// The log of a replica says so as far as it is applied. A level below those of this program's neighbours is no
-    /// news yet: a log holds what is older than the last raise until it is compacted.
+    /// Learns the cluster's level from the log of a replica, as far as it is applied. A level below those of this
+    /// program's neighbours is no news yet: a log holds what is older than the last raise until it is compacted.
     pub fn update_by_log(&self, level: Level) {
         if level >= Level::OLDEST {
             return self.update(level);
@@ -89,8 +89,8 @@ impl ClusterLevel {
         status
     }
 
-    /// Learns the cluster's level from a [`refusal`](Self::refusal); other answers say nothing. A process that was cut
-    /// off while the level was raised gets no view that would tell.
+    /// Learns the cluster's level from a [`refusal`](Self::refusal); other answers are ignored. A process that was cut
+    /// off while the level was raised gets no view that would show it.
     pub fn update_by_refusal(&self, status: &Status) {
         let reported = status.metadata().get(REFUSED_AT);
         let reported: Option<u16> = reported.and_then(|level| level.to_str().ok()?.parse().ok());

@@ -60,7 +60,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
-    /// Of a file that was looked at.
+    /// The stamp of a file with this metadata.
     #[must_use]
     pub fn of(metadata: &Metadata) -> Self {
         Self {

@@ -165,7 +165,7 @@ impl Net {
     /// `go_on` returns true; it is called every `check_every`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] if the handshake is not over by then, [`io::ErrorKind::Interrupted`] if it shall not
+    /// [`io::ErrorKind::TimedOut`] if the handshake is not over by then, [`io::ErrorKind::Interrupted`] if it must not
     /// go on; others if another process answers.
     pub fn authenticate_line(
         &self,

@@ -31,7 +31,7 @@ pub struct PublicPort {
     pub name: &'static str,
     /// The most concurrent callers.
     pub limits: CallerLimits,
-    /// What it speaks.
+    /// The version of HTTP on it.
     pub http: HttpVersion,
     /// A connection without traffic for this long is closed; none if the server ensures that, or the connection may be
     /// idle.

@@ -29,7 +29,7 @@ pub struct PublicTlsFiles {
     pub cert: PathBuf,
     /// Its key, PEM.
     pub key: PathBuf,
-    /// Authorities of clients, PEM; none if certificates of clients are not looked at.
+    /// Authorities of clients, PEM; none if certificates of clients are not checked.
     pub client_ca: Option<PathBuf>,
 }
 
@@ -42,7 +42,7 @@ impl PublicTlsFiles {
     }
 }
 
-/// What the files say, for either protocol.
+/// What the files contain, for either protocol.
 #[derive(Clone, Debug)]
 struct Loaded {
     http_1: Arc<ServerConfig>,

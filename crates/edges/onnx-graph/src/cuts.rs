@@ -5,8 +5,8 @@ use crate::onnx::TypeProto;
 use crate::wiring::Wiring;
 
 /// A value at which a model can be taken apart: every path from an input, or from an operator that draws at random, to
-/// an output passes it. It is neither input nor output, and by all that the model says its first dimension can be the
-/// batch. Whether rows are independent of each other, no graph says: outputs are compared when a family forms.
+/// an output passes it. It is neither input nor output, and as far as the model states its first dimension can be the
+/// batch. No graph states whether rows are independent of each other: outputs are compared when a family forms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cut {
     /// Its name in this model.
@@ -15,7 +15,7 @@ pub struct Cut {
     pub hash: ValueHash,
     /// Nodes up to here that lie on a path from inputs to outputs, the one that makes the value included.
     pub position: usize,
-    /// Its type, if the model says it.
+    /// Its type, if the model states it.
     pub value_type: Option<TypeProto>,
     /// Its place among the values of the graph.
     pub(crate) place: usize,

@@ -104,7 +104,7 @@ pub enum Error {
         /// Where it ends.
         to: String,
     },
-    /// A part begins at a value whose type the model does not say.
+    /// A part begins at a value whose type the model does not state.
     #[error("the model does not say the type of `{value}`; give the one that the trunk's session has")]
     TypeUnknown {
         /// The value's name.

@@ -92,7 +92,7 @@ fn tensors(sparse: &SparseTensorProto) -> impl Iterator<Item = &TensorProto> {
     sparse.values.iter().chain(&sparse.indices)
 }
 
-/// Each function together with all that it calls, directly or not. A function that calls itself is only looked at once.
+/// Each function together with all that it calls, directly or not. A function that calls itself is visited only once.
 fn with_what_they_call(own: &BTreeMap<Key, Body>) -> HashMap<Key, Function> {
     let keys: Vec<&Key> = own.keys().collect();
     let bodies: Vec<&Body> = own.values().collect();

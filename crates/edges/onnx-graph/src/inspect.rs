@@ -1,4 +1,4 @@
-//! What there is to say about a model, in numbers.
+//! A model in numbers.
 
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ pub struct CutReport {
     pub value: String,
     /// What it computes.
     pub hash: ValueHash,
-    /// Its type, if the model says it.
+    /// Its type, if the model states it.
     pub value_type: Option<TypeProto>,
     /// Nodes on paths up to here.
     pub position: usize,
@@ -51,7 +51,7 @@ pub struct CutReport {
     pub suffix_bytes: u64,
 }
 
-/// Reads a model and says what is in it.
+/// Reads a model and reports what is in it.
 ///
 /// # Errors
 /// As [`Model::read`].
@@ -60,7 +60,7 @@ pub fn inspect(bytes: Bytes) -> Result<Report, Error> {
 }
 
 impl Model {
-    /// What there is to say about the model.
+    /// The report on the model.
     #[must_use]
     pub fn report(&self) -> Report {
         let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();

@@ -130,7 +130,7 @@ fn fields(message: &'static str, bytes: &[u8], range: &Range<usize>) -> Result<V
     Fields::new(bytes, range).map(|field| field.map_err(malformed)).collect()
 }
 
-/// The types that the model says of values between inputs and outputs.
+/// The types that the model states for values between inputs and outputs.
 fn types(graph: &GraphProto) -> HashMap<&str, &TypeProto> {
     graph.value_info.iter().filter_map(|info| Some((info.name(), info.r#type.as_ref()?))).collect()
 }

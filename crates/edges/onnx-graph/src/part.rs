@@ -28,7 +28,7 @@ pub struct Part {
 pub struct End {
     /// The value's name.
     pub value: String,
-    /// Its type, if the model does not say it or says less. An input has to have one; an output need not.
+    /// Its type, if the model does not state it or states less. An input has to have one; an output need not.
     pub value_type: Option<TypeProto>,
 }
 
@@ -71,7 +71,7 @@ impl Model {
     }
 
     /// The trunk, from the inputs to a cut point, and the suffix, from there to the outputs. `value_type` is the cut
-    /// value's, if the model does not say it.
+    /// value's, if the model does not state it.
     ///
     /// # Errors
     /// As [`Model::part`].

@@ -31,7 +31,7 @@ impl fmt::Display for User<'_> {
     }
 }
 
-/// What a node is called in messages.
+/// The name of a node in messages.
 pub(crate) fn title(index: usize, node: &NodeProto) -> String {
     format!("node {index} ({} `{}`)", node.op_type(), node.name())
 }
@@ -45,7 +45,7 @@ pub(crate) fn graphs(attribute: &AttributeProto) -> impl Iterator<Item = &GraphP
     attribute.g.iter().chain(&attribute.graphs)
 }
 
-/// What a sparse initializer is called.
+/// The name of a sparse initializer.
 pub(crate) fn sparse_name(sparse: &SparseTensorProto) -> &str {
     sparse.values.as_ref().map_or("", |values| values.name())
 }

@@ -5,7 +5,7 @@ use symphony_types::{BackendId, ModelId, SubclusterId};
 use crate::control as pb;
 use crate::view::ViewError;
 
-/// The way of a model from one sub-cluster to another.
+/// A model's move from one sub-cluster to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelMoveView {
     /// Where it was served before.
@@ -18,7 +18,7 @@ pub struct ModelMoveView {
     pub switched: Option<u64>,
 }
 
-/// The way of a backend to another sub-cluster.
+/// A backend's move to another sub-cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendMoveView {
     /// Where it is going.
@@ -108,7 +108,7 @@ pub struct PlannedMoveView {
     pub what: MovedView,
     /// Where it was.
     pub from: SubclusterId,
-    /// Where it shall be.
+    /// Where it is to be.
     pub to: SubclusterId,
     /// What it costs, as estimated when the plan was proposed.
     pub cost: MoveCostView,

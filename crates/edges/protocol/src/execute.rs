@@ -89,7 +89,7 @@ pub enum ToBackend {
     /// Run a batch.
     Execute(Execute),
     /// No more plans come for these GPUs, which are to take nothing new. The next seal takes it back, also the same one
-    /// again; so does a plan that comes all the same.
+    /// again; so does a plan that still comes.
     Retired {
         /// Ids of these GPUs; one that another connection has sealed since stays in use.
         gpus: Vec<GpuId>,

@@ -34,7 +34,7 @@ pub enum EndpointError {
     /// There is no such packet size.
     #[error("packet size code {0}; expected 1 to 5")]
     Mtu(u8),
-    /// It says neither of the two addresses.
+    /// It names neither of the two addresses.
     #[error("neither a lid nor a gid is given")]
     Nowhere,
 }

@@ -13,7 +13,7 @@ pub enum RdmaError {
     /// No port can be used.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The other end says something impossible of itself.
+    /// The other end described itself in an impossible way.
     #[error("the other end: {0}")]
     Endpoint(#[from] EndpointError),
     /// Keys could not be taken back from one peer at a time.
@@ -30,7 +30,7 @@ pub enum RdmaError {
     Pinned {
         /// How much it is.
         bytes: usize,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The library or the system refused.
@@ -38,7 +38,7 @@ pub enum RdmaError {
     System {
         /// What was wanted.
         what: &'static str,
-        /// What it says.
+        /// The error.
         source: io::Error,
     },
     /// A fresh connection broke.
@@ -51,7 +51,7 @@ impl RdmaError {
         Self::System { what, source }
     }
 
-    /// With what the system said last.
+    /// With the system's last error.
     pub(crate) fn last(what: &'static str) -> Self {
         Self::system(what, io::Error::last_os_error())
     }
@@ -62,13 +62,13 @@ impl RdmaError {
     }
 }
 
-/// Why a connection is no longer of use.
+/// Why a connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Broken {
     /// This end has ended it.
     #[error("the RDMA connection has ended")]
     Ended,
-    /// The other end is gone, as another connection to it says.
+    /// The other end is gone, as another connection to it has shown.
     #[error("the other end of the RDMA connection is gone")]
     Gone,
     /// Work failed.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// Where the kernel lists devices.
 #[cfg_attr(not(feature = "verbs"), expect(dead_code, reason = "nothing is opened"))]
 pub(crate) const DEVICES: &str = "/sys/class/infiniband";
-/// Global names of one port that are looked at.
+/// The most global names (GIDs) of one port that are read.
 const GIDS_MAX: u8 = 64;
 
 /// A port that can be used.
@@ -20,7 +20,7 @@ pub struct Port {
     pub lid: u16,
     /// Which of its global names is used.
     pub gid_index: u8,
-    /// The name.
+    /// The GID.
     pub gid: [u8; 16],
 }
 
@@ -41,7 +41,7 @@ pub enum PortError {
     /// No port is up.
     #[error("no port of {devices} is active and has an address; see `rdma link`")]
     Down {
-        /// The devices that were looked at.
+        /// The devices that were examined.
         devices: String,
     },
 }
@@ -108,7 +108,7 @@ fn entries(dir: &Path) -> Vec<String> {
     names
 }
 
-/// The one line of a file; none where the kernel has nothing to say.
+/// The one line of a file; none where the kernel reports nothing.
 fn line(path: PathBuf) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim().to_owned())
 }

@@ -37,7 +37,7 @@ impl Purpose {
         (SEND_BUFFERS + RECEIVE_BUFFERS) * self.segment_bytes()
     }
 
-    /// Connections of one process at most, if its device can say so much at a time.
+    /// The most connections of one process, if its device's completion queue has room for them.
     #[must_use]
     pub const fn connections_max(self) -> u32 {
         match self {
@@ -52,7 +52,7 @@ impl Purpose {
         matches!(self, Self::Payloads)
     }
 
-    /// Work that may be posted to one connection besides buffers for what comes.
+    /// Work that may be posted to one connection besides receive buffers.
     #[must_use]
     pub const fn send_queue(self) -> u32 {
         match self {

@@ -44,10 +44,11 @@ pub enum SegmentError {
     /// Another magic or version, or a kind that does not exist.
     #[error("other magic, version or kind")]
     Magic,
-    /// It says another length than it has, has data that its kind has not, or none where it has to.
+    /// Its header states another length than it has, it has data that its kind does not carry, or lacks data that its
+    /// kind needs.
     #[error("it speaks of {said} bytes of data and has {has}")]
     Length {
-        /// What it says.
+        /// The length in its header.
         said: u32,
         /// What came.
         has: usize,
@@ -58,7 +59,7 @@ pub enum SegmentError {
 }
 
 impl Segment {
-    /// Writes the header before data that stands at [`SEGMENT_HEADER_BYTES`] already; `buffer` ends with the data.
+    /// Writes the header before data that is at [`SEGMENT_HEADER_BYTES`] already; `buffer` ends with the data.
     ///
     /// # Panics
     /// If the buffer has no room for a header.

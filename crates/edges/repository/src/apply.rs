@@ -63,8 +63,8 @@ fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
 /// index from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
-/// If the cluster refuses, a model cannot be loaded, a canary answers badly, or nothing goes on for `within`, be it
-/// that no backend reports or that no replica answers.
+/// If the cluster refuses, a model cannot be loaded, a canary answers badly, or there is no progress for `within`,
+/// since no backend reports or no replica answers.
 pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,

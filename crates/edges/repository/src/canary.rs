@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 use symphony_protocol::view::{Traffic, View};
 use symphony_types::Token;
 
-/// How often it is looked at what the new version does with its requests: as often as leads report.
+/// How often the new version's results are checked: as often as leads report.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Requests that a step takes to say anything.
+/// The fewest requests by which a step can be judged.
 const REQUESTS_MIN: u64 = 50;
 
-/// What the version did lately is judged separately, in windows of this length: in a long step, what was good for an
-/// hour would hide for minutes that it is not any more.
+/// The latest results are judged separately, in windows of this length: in a long step, a good hour would hide for
+/// minutes that the version has become bad.
 const LATELY: Duration = Duration::from_secs(30);
 
 /// A window fails only with this many times what a whole step may have: there are many windows, and each has few
@@ -49,7 +49,7 @@ pub(crate) struct Trial {
 #[derive(Clone, Copy, Debug)]
 struct StepUnderWay {
     since: Instant,
-    /// What leads had counted when it was looked at last.
+    /// What leads had counted at the last check.
     known: [TrialCounts; 2],
     /// What they have counted since the step began, one after the other.
     seen: [TrialCounts; 2],
@@ -107,7 +107,7 @@ impl TrialCounts {
         }
     }
 
-    /// The part that was bad, of as many as say anything.
+    /// The part that was bad; none if they are too few to judge.
     fn bad_part(self) -> Option<f64> {
         (self.ended >= REQUESTS_MIN).then(|| self.bad as f64 / self.ended as f64)
     }
@@ -119,7 +119,7 @@ impl StepUnderWay {
         Self { since: now, known, seen: none, lately: none, lately_since: now }
     }
 
-    /// Adds what leads have counted since it was looked at last.
+    /// Adds what leads have counted since the last check.
     fn take(&mut self, now: Instant, counts: [TrialCounts; 2]) {
         let new = [0, 1].map(|at| counts[at].since(self.known[at]));
         self.known = counts;

@@ -46,7 +46,7 @@ pub enum RepositoryError {
     /// The profile is invalid.
     #[error(transparent)]
     Profile(#[from] symphony_executor::profile::ProfileFileError),
-    /// What is beside a pipeline's configuration says nothing that can be run.
+    /// `pipeline.toml`, beside a pipeline's configuration, describes nothing that can be run.
     #[error(transparent)]
     Pipeline(Box<symphony_pipeline::PipelineError>),
     /// The profile is not this model's.

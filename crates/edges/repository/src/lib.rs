@@ -32,5 +32,5 @@ pub use version_policy::VersionPolicy;
 /// A model's configuration, in its folder.
 pub const CONFIG_FILE: &str = "config.pbtxt";
 
-/// What Triton cannot say of a pipeline, beside its configuration.
+/// The file beside a pipeline's configuration with what Triton's format cannot express.
 pub const PIPELINE_FILE: &str = "pipeline.toml";

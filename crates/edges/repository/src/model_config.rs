@@ -19,8 +19,8 @@ pub mod parameters {
     pub const SLO_MS: &str = "slo_ms";
     /// The profile's file name, `profile.toml` if not given; looked for in the version's folder, then in the model's.
     pub const PROFILE: &str = "profile";
-    /// Name of the file that says what frontends do with pictures and labels; looked for as the profile is. Nothing if
-    /// not given.
+    /// Name of the file that describes what frontends do with pictures and labels; looked for as the profile is.
+    /// Nothing if not given.
     pub const TRANSFORMS: &str = "transforms";
     /// Scheduling policy, in the one text that policies have.
     pub const POLICY: &str = "policy";

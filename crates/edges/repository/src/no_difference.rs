@@ -31,9 +31,11 @@ pub(crate) fn notes(config: &ModelConfig) -> Vec<String> {
         ("optimization", config.optimization.is_some(), OPTIMIZATION),
         ("response_cache", config.response_cache.is_some_and(|cache| cache.enable), CACHE),
     ];
-    let said = fields.into_iter().filter(|(_, is_there, _)| *is_there);
-    let said = said.map(|(field, _, why)| format!("{field} makes no difference: {why}"));
+    let without_effect = fields.into_iter().filter(|(_, is_there, _)| *is_there);
+    let without_effect = without_effect.map(|(field, _, why)| format!("{field} makes no difference: {why}"));
     let parameters = config.parameters.iter().map(|parameter| parameter.key.as_str());
     let parameters = parameters.filter(|key| OF_ONNX_RUNTIME.contains(key));
-    said.chain(parameters.map(|key| format!("parameters[\"{key}\"] makes no difference: {OPTIMIZATION}"))).collect()
+    without_effect
+        .chain(parameters.map(|key| format!("parameters[\"{key}\"] makes no difference: {OPTIMIZATION}")))
+        .collect()
 }

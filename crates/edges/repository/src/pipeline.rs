@@ -32,8 +32,8 @@ pub(crate) fn is_ensemble(text: &str) -> bool {
 /// Reads the configuration of the pipeline `name`, of which there are these versions.
 ///
 /// # Errors
-/// If a text is malformed, uses a field that is not supported, or describes no pipeline that can be run. Whether the
-/// models of its steps suit is the cluster's to say.
+/// If a text is malformed, uses a field that is not supported, or describes no pipeline that can be run. The cluster
+/// decides whether the models of its steps fit.
 pub fn parse_pipeline(
     name: &str,
     (path, config): File<'_>,

@@ -19,7 +19,7 @@ use crate::{CONFIG_FILE, PIPELINE_FILE, RepositoryError, read_transforms};
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// Models of one repository that are listed: as many as a cluster holds.
 const MODELS_MAX: usize = 4096;
-/// Entries of one folder that are looked at.
+/// The most entries of one folder that are read.
 const ENTRIES_MAX: usize = 4 * MODELS_MAX;
 
 /// A folder of models.

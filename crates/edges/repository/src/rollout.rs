@@ -54,7 +54,7 @@ pub enum Next {
     Wait(Option<(String, NoGpu)>),
     /// Wait for this time, then go on with a view that has the load in it.
     WaitFor(Duration),
-    /// The cluster is as it shall be.
+    /// The cluster is as wanted.
     Done,
     /// The versions cannot be served, for this reason; the previous ones still are.
     Failed(String),
@@ -442,7 +442,7 @@ mod tests {
         let mut again = rollout.clone();
         assert_eq!(rollout.next(&both, at(3)), Next::Unload("m@1".into()));
         assert_eq!(rollout.next(&both, at(3)), Next::Done, "the view is older than the unload");
-        // Where its lead says what is queued, that counts, by a word from after views have followed.
+        // If its lead reports what is queued, that counts, by a report from after views have followed.
         let with = |queued, age_s: u64| {
             let counts = ModelLoadView { queued, ..ModelLoadView::default() };
             let age = Nanos::from_millis(1000 * age_s);

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 /// The most versions of one model that are served at a time; each is a model of the cluster, with weights in memory.
 pub(crate) const VERSIONS_SERVED_MAX: usize = 64;
 
-/// Which of the versions that there are.
+/// Which of a model's versions are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// The largest version numbers, this many.
+    /// This many of the largest version numbers.
     Latest(usize),
     /// Every version in the folder.
     All,

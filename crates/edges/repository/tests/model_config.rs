@@ -48,7 +48,7 @@ parameters [
 ]
 "#;
 
-/// The least that a configuration says.
+/// The smallest configuration.
 const LEAST: &str =
     "backend: \"onnxruntime\" max_batch_size: 8 parameters { key: \"slo_ms\" value { string_value: \"50\" } }";
 

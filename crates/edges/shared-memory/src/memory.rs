@@ -5,7 +5,7 @@
 //! - M1. `base` is the start of a live mapping of `words × 8` bytes, made by this value and ended only when it is
 //!   dropped; the kernel aligns mappings to pages, so words are aligned.
 //! - M2. The file behind it is at least that long, and sealed against shrinking before it is mapped (by a reader: the
-//!   seals are looked at, and cannot be removed), so that no access of the mapping raises SIGBUS for want of a file.
+//!   seals are checked, and cannot be removed), so that no access of the mapping raises SIGBUS for lack of a file.
 //! - M3. This process has no reference to the mapped bytes except through [`Memory::words`], which gives shared
 //!   references to atomics. Other processes may store at any time; atomics are made for that, so whatever they store,
 //!   no load is undefined.
@@ -48,7 +48,7 @@ pub enum OpenError {
     NotAPool(&'static str),
 }
 
-/// A mapping of shared memory. What is in it is for its makers to say: pools and rings.
+/// A mapping of shared memory. Its makers define its contents: pools and rings.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<AtomicU64>,

@@ -205,7 +205,7 @@ mod tests {
         }
     }
 
-    /// Many writers and readers: a reader gets bytes that say which number they were put there for, or none.
+    /// Many writers and readers: a reader gets bytes that carry the number that they were put there for, or none.
     #[test]
     fn a_place_that_is_used_again_is_never_taken_for_what_was_there() {
         const NUMBERS: u64 = 64;

@@ -35,7 +35,7 @@ impl Exposition {
         }
     }
 
-    /// What it is called in an answer.
+    /// Its content type in an answer.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::Protobuf => {

@@ -142,7 +142,7 @@ pub struct Example {
 pub struct Overview {
     /// The release of the process that counted.
     pub version: String,
-    /// The boot of the process that counted, which says it itself: an address may lead to another one.
+    /// The boot of the process that counted, as it reports itself: an address may lead to another one.
     pub boot: u64,
     /// Since when it has counted.
     pub began_unix_ms: u64,

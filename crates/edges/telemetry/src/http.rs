@@ -163,7 +163,7 @@ impl Surface {
         self
     }
 
-    /// The condition of `/health/ready`: `Err` says what the process still waits for.
+    /// The condition of `/health/ready`: `Err` names what the process still waits for.
     #[must_use]
     pub fn with_readiness(mut self, ready: impl Fn() -> Result<(), String> + Send + Sync + 'static) -> Self {
         self.ready = Arc::new(ready);
@@ -191,8 +191,8 @@ impl Surface {
         self
     }
 
-    /// The source of what the console asks about the whole cluster. Without it the console says that this process knows
-    /// of none.
+    /// The source of what the console asks about the whole cluster. Without it the console shows that this process
+    /// knows of none.
     #[must_use]
     pub fn with_console(mut self, answer: impl Fn(ConsoleQuestion) -> ConsoleAnswer + Send + Sync + 'static) -> Self {
         self.console = Some(Arc::new(answer));
@@ -418,7 +418,7 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(history.answer(None).await.as_deref(), Ok(b"[null,0]".as_slice()));
         }
-        // The machine may be slow: these are good for longer.
+        // The machine may be slow: these are kept for longer.
         for model in 0..HISTORIES_MAX {
             let later = Instant::now() + Duration::from_secs(60);
             history.kept.lock().await.insert(Some(model.to_string()), (later, Bytes::new()));

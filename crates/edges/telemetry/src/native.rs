@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::{Histogram, NativeHistogramConfig};
 pub(crate) const NATIVE_SCHEMA: i8 = 3;
 
 /// Native buckets that one histogram may have, as client libraries advise: at 16 bytes each. Durations from 0.1 ms to
-/// 60 s need 154; what is spread wider is told by fewer buckets for each doubling.
+/// 60 s need 154; values that spread wider get fewer buckets for each doubling.
 const NATIVE_BUCKETS_MAX: usize = 160;
 
 /// A histogram with these classic buckets, and native ones beside. A value is counted by two searches under a lock;

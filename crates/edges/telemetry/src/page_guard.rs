@@ -25,7 +25,7 @@ pub enum Page {
     Metrics,
     /// `/api/view`: the cluster as this process knows it.
     View,
-    /// The files of the console, which tell nothing by themselves.
+    /// The files of the console, which hold no data themselves.
     Files,
     /// `/api/console…`, `/api/history` and `/api/explain`: the whole cluster, and single requests of all clients.
     Cluster,

@@ -7,7 +7,7 @@ pub(crate) fn from_open_metrics(text: &str) -> String {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         if let Some(help) = line.strip_prefix("# HELP ") {
-            // The type, which says what the samples are called, follows.
+            // The type, which determines the names of the samples, follows.
             let kind = lines.peek().and_then(|next| next.strip_prefix("# TYPE ")).and_then(|next| next.split_once(' '));
             let (name, words) = help.split_once(' ').unwrap_or((help, ""));
             let (suffix, _) = plain_kind(kind.map_or("", |(_, kind)| kind));
@@ -25,7 +25,7 @@ pub(crate) fn from_open_metrics(text: &str) -> String {
     out
 }
 
-/// What samples of a type have behind the family's name, and what the type is called in the older format.
+/// What samples of a type have behind the family's name, and the type's name in the older format.
 fn plain_kind(kind: &str) -> (&'static str, &str) {
     match kind {
         "counter" => ("_total", "counter"),

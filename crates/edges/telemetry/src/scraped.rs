@@ -19,7 +19,7 @@ pub(crate) fn scraped(registry: &Registry, name: &str) -> model::Histogram {
     found.unwrap().histogram.unwrap()
 }
 
-/// Native buckets by index: spans say where they lie, deltas how many more they have than the one before.
+/// Native buckets by index: spans state where they lie, deltas how many more they have than the one before.
 pub(crate) fn native_counts(histogram: &model::Histogram) -> Vec<(i32, i64)> {
     let (mut index, mut count) = (0, 0);
     let mut deltas = histogram.positive_delta.iter();

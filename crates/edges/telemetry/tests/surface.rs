@@ -173,7 +173,7 @@ async fn what_the_console_asks_is_answered_to_those_who_may_see_it() {
         assert!(get(port, bad).await.0.starts_with("HTTP/1.1 400"), "{bad}");
     }
 
-    // A stranger sees nothing of it, not even the page.
+    // Without a key nothing of it is shown, not even the page.
     for path in ["/", "/console.js", "/api/console", "/api/history", "/api/explain?request=f1/2/3"] {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: elsewhere\r\nconnection: close\r\n\r\n");

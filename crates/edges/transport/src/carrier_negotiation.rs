@@ -55,7 +55,7 @@ pub(crate) enum End {
     AsksFirst,
     /// It dialled, and asks once the link is in use.
     AsksInUse,
-    /// It dialled, and asks for shared memory when its user says so, or never.
+    /// It dialled, and asks for shared memory when its user calls for it, or never.
     AsksWhenTold,
 }
 

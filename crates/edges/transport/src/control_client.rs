@@ -60,14 +60,14 @@ pub enum ControlError {
     /// The cluster refused.
     #[error("{}", .0.message())]
     Refused(Status),
-    /// The answer makes no sense.
+    /// The answer is malformed.
     #[error(transparent)]
     View(#[from] ViewError),
 }
 
 impl ControlError {
-    /// Whether the cluster refuses the caller for what it is, says or shows, however the cluster is: a name, a
-    /// certificate or a release. Another refusal may pass when a model is unloaded or a process forgotten.
+    /// Whether the refusal is about the caller itself, independent of the cluster's state: a name, a certificate or a
+    /// release. Another refusal may pass when a model is unloaded or a process forgotten.
     #[must_use]
     pub fn is_for_good(&self) -> bool {
         let Self::Refused(status) = self else { return false };

@@ -105,7 +105,7 @@ impl FrontendEnd {
                     }
                     joined = shares && pending.as_mut().is_some_and(|pending| pending.sharing_backend().is_some());
                     if !joined {
-                        // Its memory, or the offer, is no longer of use.
+                        // Its memory, or the offer, cannot be used any more.
                         pending = None;
                     }
                     tracing::debug!(%peer, joined, "shared memory");
@@ -189,7 +189,7 @@ impl FrontendEnd {
     }
 }
 
-/// Handles a frame. Returns whether the link is still of use.
+/// Handles a frame. Returns whether the link can still be used.
 async fn handle(
     frontend: &impl PayloadFrontend,
     sender: &LinkSender<FromDataServer>,

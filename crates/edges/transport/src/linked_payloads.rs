@@ -471,7 +471,7 @@ impl PayloadTransport for LinkedPayloads {
     async fn read(&self, frontend: FrontendId, boot: BootId, sequences: Vec<u64>) -> Payloads {
         let link = tokio::time::timeout(READ_TIMEOUT, self.link((frontend, boot))).await.ok().flatten();
         let Some(link) = link else { return vec![None; sequences.len()] };
-        // The time to open a link says nothing about the next read.
+        // The time to open a link does not predict the next read.
         let begun = Instant::now();
         let found_by = link.way;
         let asked_by = if found_by == ReadPath::Rdma { ReadPath::RdmaSend } else { ReadPath::Tcp };
@@ -491,7 +491,7 @@ impl PayloadTransport for LinkedPayloads {
             for (index, answer) in missing.into_iter().zip(answers) {
                 payloads[index] = answer;
             }
-            // A READ for an ended request says nothing about delays.
+            // A READ for an ended request is no measurement of delays.
             if came > 0 {
                 self.meter(took, bytes + came_bytes);
                 self.count(&link, |times| times.took(asked_by, took));

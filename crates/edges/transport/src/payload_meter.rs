@@ -22,8 +22,8 @@ const SIZES: usize = 22;
 const SMALLEST_BYTES: u64 = 1 << 10;
 /// Bytes in a MiB.
 const MIB: u64 = 1 << 20;
-/// The reported value falls in steps of one in eight, and only if the measurement is lower by that much: planners hear
-/// of changes, not of every evaluation.
+/// The reported value falls in steps of one in eight, and only if the measurement is lower by that much: planners are
+/// told of changes, not of every evaluation.
 const FALL_SHARE: u64 = 8;
 
 /// The newest reads of one size.
@@ -107,8 +107,8 @@ impl PayloadMeter {
     }
 
     /// The line with the slope from the smallest size to the largest (zero if these are close to each other) that no
-    /// size's quantile exceeds. A size stands at its smallest bytes, so that none of its reads gets less than the
-    /// quantile.
+    /// size's quantile exceeds. A size class counts as its smallest size in bytes, so that none of its reads gets less
+    /// than the quantile.
     fn line(&mut self, now: Time) -> Option<PayloadDelay> {
         let mut points = [(0_u64, Nanos::ZERO); SIZES];
         let mut found = 0;
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(meter.delay(at(1200)).unwrap().fixed, micros(8000));
         let last = (1200..3000).find(|&second| meter.delay(at(second)).is_none()).unwrap();
         assert!((1500..=1801).contains(&last), "{last}");
-        // A meter that begins anew does not come down from there.
+        // A new meter does not come down from there.
         notes(&mut meter, at(2000), 100, micros(100), 65);
         assert_eq!(meter.delay(at(2000)).unwrap().fixed, micros(100));
     }

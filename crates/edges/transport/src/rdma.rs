@@ -97,7 +97,7 @@ impl RdmaInputs {
     /// A request's input.
     ///
     /// # Errors
-    /// If the connection is no longer of use.
+    /// If the connection cannot be used any more.
     pub(crate) async fn input(&self, sequence: u64) -> Result<Result<Bytes, Unreadable>, String> {
         self.0.read(sequence).await.map_err(|broken| broken.to_string())
     }

@@ -97,7 +97,7 @@ pub struct PairReading {
     pub reads: [ReadCounts; ReadPath::COUNT],
 }
 
-/// Everything that a backend knows of its reads.
+/// Everything that a backend knows about its reads.
 #[derive(Clone, Debug)]
 pub struct Readings {
     /// All reads, by [`ReadPath::ALL`].

@@ -2,7 +2,7 @@
 
 use crate::graph::{BOOL, FLOAT, Graph, INT64, OnnxModel, graph, int, ints, scalar_info, value_info};
 
-/// Copies of each item that no machine has the addresses for: 2⁴⁸ bytes for the smallest batch.
+/// So many copies of each item that no machine can address them: 2⁴⁸ bytes for the smallest batch.
 const COPIES: i64 = 1 << 44;
 /// Bytes of one item of the input.
 const ITEM_BYTES: u64 = 16;
@@ -38,8 +38,8 @@ pub fn hungry(bytes_per_item: u64) -> OnnxModel {
     g.finish(&output, "output", &[4], format!("hungry, {bytes_per_item} bytes"))
 }
 
-/// A model that takes `input` `FP32[4]` and gives it back as `output`, by way of so many MB for each item of a batch as
-/// the largest number in the batch says, and one more: what it needs depends on what it is asked.
+/// A model that copies `input` `FP32[4]` to `output`, and for each item of a batch uses as many MB as the largest
+/// number in the batch, and one more: what it needs depends on what it is asked.
 #[must_use]
 pub fn hungry_as_asked() -> OnnxModel {
     const COPIES_PER_MB: i64 = (1 << 20) / ITEM_BYTES.cast_signed();

@@ -7,7 +7,7 @@ use symphony_config::Address;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// How long a port that was not understood may take to say what it speaks.
+/// How long a port that was not understood may take to show its protocol.
 const SPEAKS_WITHIN: Duration = Duration::from_secs(2);
 /// What an alert of TLS begins with, of any version: its type, and the first byte of the version.
 const TLS_ALERT: [u8; 2] = [0x15, 0x03];
@@ -17,7 +17,7 @@ const TLS_ALERT: [u8; 2] = [0x15, 0x03];
 pub struct Access {
     /// The tenant's key.
     pub key: Option<String>,
-    /// The authority of the frontend's certificate, PEM: then it is talked to over TLS.
+    /// The authority of the frontend's certificate, PEM: with it, connections use TLS.
     pub authority: Option<Vec<u8>>,
     /// The key may be sent readable beyond loopback.
     pub insecure_key: bool,
@@ -51,7 +51,7 @@ impl Access {
             .into())
     }
 
-    /// Why a port that was talked to plaintext was not understood, if it is for TLS.
+    /// Why a plaintext call was not understood, if the port is for TLS.
     pub(crate) async fn why_not(&self, addr: &str) -> Option<String> {
         let speaks_tls = self.authority.is_none()
             && tokio::time::timeout(SPEAKS_WITHIN, alerts(addr)).await.is_ok_and(|alerts| alerts.unwrap_or(false));

@@ -50,7 +50,7 @@ struct Drawn {
 }
 
 impl Arrivals {
-    /// The stream that (seed, stream) stands for, at `rate_rps` requests per second.
+    /// The stream determined by (seed, stream), at `rate_rps` requests per second.
     ///
     /// Returns none if the rate or the shape is not a positive, finite number.
     #[must_use]

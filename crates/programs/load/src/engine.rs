@@ -38,7 +38,7 @@ struct Record {
 }
 
 /// Sends the plan's requests to `target`, and reports their outcomes. Cancelling `stop` ends the sending early; answers
-/// are waited for all the same.
+/// are still waited for.
 ///
 /// # Errors
 /// If the plan is invalid. A generator that lags is not an error; the report's verdict says so.
@@ -236,7 +236,7 @@ impl Collector {
         tally.bytes += answer.bytes;
         if let Some(items) = answer.batch {
             tally.batch_items += u64::from(items);
-            tally.batches_told += 1;
+            tally.batches_reported += 1;
         }
         let (judged, right) = checked.judged();
         tally.judged += judged;

@@ -69,7 +69,7 @@ impl OutputCheck {
 /// Random bytes in the shape of a signature; answers are not judged.
 #[derive(Clone, Debug)]
 pub struct RandomInputs {
-    /// Items of every request, or of the n-th; behind the last one it begins anew.
+    /// Items of every request, or of the n-th; after the last one it begins again.
     items: Arc<[u32]>,
     /// Each with as many items as the largest request.
     pool: Vec<Vec<(TensorSpec, Bytes)>>,

@@ -11,7 +11,7 @@ const REFUSALS: [&str; 3] = ["too_many_requests", "quota", "tenant_busy"];
 /// The reason, besides the scheduler's own, for which a server gives up a request.
 const DEADLINE_PASSED: &str = "deadline_passed";
 
-/// The end that a machine-readable reason stands for; without a reason, the status decides.
+/// The end that a machine-readable reason means; without a reason, the status decides.
 pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> End {
     match reason {
         None | Some("") => End::Failed(Cow::Owned(status())),

@@ -11,7 +11,7 @@ use crate::oip::{end_of, offered_input};
 use crate::target::{Answer, ConnectError, End, OfferedModel, Offers, OutputTensor, Request, Target};
 
 /// The engine decides how long to wait for answers.
-const PATIENCE: Duration = client::limits::PATIENCE_MAX;
+const TIMEOUT: Duration = client::limits::TIMEOUT_MAX;
 
 /// A frontend's gRPC port; requests take turns on several connections.
 #[derive(Debug)]
@@ -47,8 +47,8 @@ impl GrpcTarget {
             .connections(connections.clamp(1, client::limits::CONNECTIONS_MAX))
             .balance(Balance::RoundRobin)
             .in_flight_max(IN_FLIGHT_MAX)
-            .patience(PATIENCE)
-            .answer_grace(PATIENCE)
+            .timeout(TIMEOUT)
+            .answer_grace(TIMEOUT)
             // A run measures what happens while a frontend is away: the client must not work around it.
             .unwatched()
             .build()

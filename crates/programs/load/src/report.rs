@@ -104,7 +104,7 @@ pub struct ModelReport {
     pub p99_ms: f64,
     /// Largest.
     pub max_ms: f64,
-    /// Mean items of the batch that an answer came from; none if the server does not say.
+    /// Mean items of the batch that an answer came from; none if the server does not report it.
     pub mean_batch: Option<f64>,
     /// Bytes of outputs.
     pub bytes: u64,
@@ -204,7 +204,7 @@ impl ModelReport {
             p50_ms,
             p99_ms,
             max_ms,
-            mean_batch: share(tally.batch_items, tally.batches_told),
+            mean_batch: share(tally.batch_items, tally.batches_reported),
             bytes: tally.bytes,
             longest_gap_ms: gap.map(|gap| gap.length.as_secs_f64() * 1e3),
             longest_gap_at_s: gap.map(|gap| gap.begin.as_secs_f64()),
@@ -296,7 +296,7 @@ impl Report {
         }
         let LagReport { p50_ms, p99_ms, max_ms } = self.lag;
         let _ = writeln!(out, "generator lag: p50 {p50_ms:.2} ms, p99 {p99_ms:.2} ms, max {max_ms:.2} ms");
-        // A run that was not sent as planned is an error, and says so itself.
+        // A run that was not sent as planned is an error of its own.
         if self.verdict.passed() {
             let _ = writeln!(out, "{}", self.verdict);
         }

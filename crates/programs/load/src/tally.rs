@@ -47,7 +47,7 @@ pub struct Tally {
     /// Items per batch, summed over answers with a batch size.
     pub batch_items: u64,
     /// Answers with a batch size.
-    pub batches_told: u64,
+    pub batches_reported: u64,
     /// Bytes of outputs.
     pub bytes: u64,
     /// Latency of all answers with outputs, good and late, in microseconds.
@@ -85,7 +85,7 @@ impl Tally {
             judged: 0,
             right: 0,
             batch_items: 0,
-            batches_told: 0,
+            batches_reported: 0,
             bytes: 0,
             latency_us: histogram(),
             lag_us: histogram(),
@@ -142,7 +142,7 @@ impl Tally {
         self.judged += other.judged;
         self.right += other.right;
         self.batch_items += other.batch_items;
-        self.batches_told += other.batches_told;
+        self.batches_reported += other.batches_reported;
         self.bytes += other.bytes;
         self.latency_us.add(&other.latency_us).expect("histograms of equal bounds");
         self.lag_us.add(&other.lag_us).expect("histograms of equal bounds");

@@ -90,7 +90,7 @@ pub struct Answer {
     pub bytes: u64,
     /// The outputs; empty unless the request was answered.
     pub outputs: Vec<OutputTensor>,
-    /// Items of the batch that it ran in, if the server says.
+    /// Items of the batch that it ran in, if the server reports it.
     pub batch: Option<u32>,
 }
 

@@ -132,7 +132,7 @@ impl<'a> Lab<'a> {
         self.goodputs_by_key(&keys, |at| setups[at].scenario())
     }
 
-    /// The goodput of each scenario in requests per second; its key says everything that it depends on.
+    /// The goodput of each scenario in requests per second; its key contains everything that it depends on.
     pub(crate) fn goodputs_by_key(
         &self,
         keys: &[String],

@@ -5,7 +5,7 @@ const SIMILAR: f64 = 0.7;
 /// The most names in a message.
 const NAMED_MAX: usize = 5;
 
-/// Says that there is no `kind` of that name, and which names are similar, or else which there are; `list` shows all.
+/// The error that no `kind` has that name, with similar names, or else all names; `list` shows all.
 pub(crate) fn unknown<'a>(kind: &str, name: &str, known: impl Iterator<Item = &'a str>, list: &str) -> String {
     let mut all: Vec<_> = known.map(|known| (similarity(name, known), known)).collect();
     // Equally similar ones stay in their order.

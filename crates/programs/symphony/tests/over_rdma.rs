@@ -23,7 +23,7 @@ const LOAD_S: u32 = 16;
 /// How long something may take on such a machine.
 const SOON: Duration = Duration::from_secs(60);
 const BACKEND: &str = "backend-default";
-/// What links there are, by the process that shows them.
+/// The links, by the process that shows them.
 const LINKS: [(&str, &str); 5] = [
     ("scheduler-1", "dispatch"),
     ("scheduler-1", "execute"),

@@ -1,5 +1,5 @@
 //! Grafana's dashboards: made from deploy/grafana/dashboards.toml, so that a panel is three lines of text and not forty
-//! of JSON. Which metrics there are is checked by a test of the program that has them all.
+//! of JSON. A test of the program that has all metrics checks their names.
 
 use std::fs;
 use std::path::Path;
@@ -67,7 +67,7 @@ struct Line {
     legend: String,
 }
 
-/// Files that are not what the description says.
+/// Files that differ from the description.
 pub(crate) fn problems(root: &Path) -> Result<Vec<String>> {
     let mut stale = Vec::new();
     for (file, text) in files(root)? {

@@ -46,17 +46,17 @@ fn read(path: &Path) -> Result<String> {
 
 fn too_many_words(name: &str, text: &str) -> Option<String> {
     let words = text.split_whitespace().count();
-    let told =
+    let message =
         || format!("{name} has {words} words; expected at most {README_WORDS_MAX}: what is more belongs to docs/");
-    (words > README_WORDS_MAX).then(told)
+    (words > README_WORDS_MAX).then(message)
 }
 
 fn too_many_lines(name: &str, text: &str) -> Option<String> {
     let lines = text.lines().count();
-    let told = || {
+    let message = || {
         format!("{name} has {lines} lines; expected at most {ADR_LINES_MAX}: evidence belongs to docs/internals/lab")
     };
-    (lines > ADR_LINES_MAX).then(told)
+    (lines > ADR_LINES_MAX).then(message)
 }
 
 fn too_wide(name: &str, text: &str) -> Vec<String> {

@@ -11,7 +11,7 @@ use crate::rust_code::lines_with;
 use crate::sources::rust_files;
 
 /// The old word and its replacement.
-const OLD_WORDS: [(&str, &str); 105] = [
+const OLD_WORDS: [(&str, &str); 107] = [
     ("ModelStanding", "ListedModel"),
     ("RdmaOwner", "RdmaFrontend"),
     ("RingAdmission", "PendingRings"),
@@ -116,10 +116,12 @@ const OLD_WORDS: [(&str, &str); 105] = [
     ("fn look", "what it does: check, poll, find, fetch, update"),
     ("fn speaks_for", "fn check_is_member"),
     ("fn take_in", "fn enqueue"),
+    ("fn input_face", "fn input_metadata"),
+    ("fn patience", "fn timeout"),
     ("mod door", "mod callers, mod admission"),
 ];
 
-/// What benches and their figures say of threads. Elsewhere the workers on them are meant, which may share one.
+/// The words of benches and their figures for threads. Elsewhere the workers on them are meant, which may share one.
 const WORDS_OF_BENCHES: [(&str, &str); 3] =
     [("model thread", "model worker"), ("rank thread", "rank worker"), ("rank threads", "rank workers")];
 
@@ -171,7 +173,7 @@ const OLD_TYPES: [(&str, &str); 41] = [
 /// What declares a type.
 const DECLARE: [&str; 4] = ["struct", "enum", "trait", "type"];
 
-/// Where old words may stand: what happened is told in the words of its time.
+/// Where old words may stand: records keep the words of their time.
 const HISTORY: [&str; 3] = ["docs/internals/lab", "docs/adr", "CHANGELOG.md"];
 
 /// Where threads are measured.

@@ -51,7 +51,7 @@ const EXEC: Port = Port::new("backend.exec", &[Role::Scheduler], 64 * 4);
 /// How often it is looked whether a run is stuck.
 const CHECK_STUCK_EVERY: Duration = Duration::from_secs(1);
 
-/// Resolves once a run goes on although it was ended, which `is_stuck` tells.
+/// Resolves once `is_stuck` shows that a run goes on although it was ended.
 async fn a_run_is_stuck(is_stuck: impl Fn() -> bool) {
     while !is_stuck() {
         tokio::time::sleep(CHECK_STUCK_EVERY).await;
@@ -243,7 +243,7 @@ impl Backend {
         Ok(Self { identity, name, kinds, control, view, transport, idle, lost, counts, model_states, in_use, ended })
     }
 
-    /// How many models are still being loaded, of those that the cluster has told this backend of.
+    /// How many models are still being loaded, of those that the cluster wants here.
     #[must_use]
     pub fn models_loading(&self) -> usize {
         self.model_states.entries().iter().filter(|entry| entry.state == ModelState::Loading).count()

@@ -133,7 +133,7 @@ impl Engine {
     }
 
     /// Loads one executor of the model for the GPU at this place, of `kind`. The load's own batches wait for gaps
-    /// between plans. It stops early when `stop` says so, where the engine permits.
+    /// between plans. It ends early on `stop`, where the engine permits.
     pub(crate) fn load(
         &self,
         spec: &ModelSpec,

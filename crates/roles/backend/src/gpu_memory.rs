@@ -93,7 +93,7 @@ impl GpuMemory {
     }
 
     fn parts(&self) -> impl Iterator<Item = MemoryUse> {
-        // What a trunk's batches take comes on top of what a suffix's do.
+        // The memory of a trunk's batches comes on top of that of a suffix's.
         let whole = |trunk: &Trunk| MemoryUse {
             static_bytes: trunk.memory.static_bytes.saturating_add(trunk.memory.dynamic_bytes),
             dynamic_bytes: 0,

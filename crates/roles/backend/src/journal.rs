@@ -96,7 +96,7 @@ struct Writer {
     missed: u64,
 }
 
-/// Reserved for the final line, which says that the journal is full.
+/// Reserved for the final line, which records that the journal is full.
 const LAST_WORDS_BYTES: u64 = 64;
 
 impl Writer {

@@ -1,5 +1,5 @@
 //! Charges concurrent loads as if they had run one after the other: loads that run side by side share the bandwidth,
-//! and the duration of each says nothing about the bandwidth.
+//! and the duration of one does not give the bandwidth.
 
 use std::time::{Duration, Instant};
 

@@ -319,8 +319,8 @@ impl ModelLoader {
         me.map_or_else(|| model.is_held_by(self.identity.subcluster), |me| me.is_to_hold(model))
     }
 
-    /// Reserves memory for a model, as its profile says. Of one whose trunk is loaded here only the suffix is added, of
-    /// which the profile does not tell: it is measured.
+    /// Reserves memory for a model, by its profile. If its trunk is loaded here only the suffix is added, which is not
+    /// in the profile: it is measured.
     fn reserve(&mut self, model: ModelId, spec: &ModelSpec, trunk: Option<CutDigest>) -> Result<(), String> {
         for (index, (gpu, kind)) in self.memory.iter_mut().zip(&self.kinds).enumerate() {
             if trunk.is_some_and(|trunk| self.trunks.has(index, trunk)) {

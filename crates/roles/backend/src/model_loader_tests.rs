@@ -267,7 +267,7 @@ async fn a_broken_model_leaves_the_good_one_beside_it_alone() {
     scene.has_state("half", ModelState::Failed).await;
     scene.has_state("other-tensors", ModelState::Failed).await;
 
-    // What does not fit fails, and the executor goes on.
+    // A batch that does not fit fails, and the executor goes on.
     let short = BatchInputs { items: 1, tensors: &[&[0; 4]], start: None };
     assert!(good.run(&short, &mut Vec::new()).is_err());
     run_one(good.as_mut());

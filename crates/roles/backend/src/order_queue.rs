@@ -58,8 +58,8 @@ impl From<GpuOrder> for QueuedOrder {
 }
 
 impl QueuedPlan {
-    /// Receives inputs until all frontends have answered. It waits for late ones too, unless plans have waited in vain
-    /// for all the missing frontends before. A frontend that does not answer costs only its own requests.
+    /// Receives inputs until all frontends have answered. It waits for late ones too, unless earlier plans have waited
+    /// for all the missing frontends without success. A frontend that does not answer costs only its own requests.
     pub(crate) fn gather(&mut self, unresponsive: &UnresponsiveFrontends) {
         while !self.complete {
             let missing = self.missing();

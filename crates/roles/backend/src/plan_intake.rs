@@ -341,7 +341,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
     }
 
     /// A model runs through a shared trunk from here on, or whole; leaders get a message. Before level 3 there is
-    /// nothing to tell, and no leader that could read it.
+    /// nothing to report, and no leader that could read it.
     fn set_hosted(&mut self, model: ModelId, now: Option<Hosted>) {
         let before = match now {
             Some(now) => self.hosted.insert(model, now),

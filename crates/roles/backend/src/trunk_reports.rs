@@ -33,7 +33,7 @@ enum Question {
     SameInParts(CutDigest),
 }
 
-/// What this backend knows of a model.
+/// What this backend knows about a model.
 #[derive(Clone, Debug, Default)]
 struct Found {
     /// Where it can be cut.
@@ -43,7 +43,7 @@ struct Found {
     reported: Option<Instant>,
 }
 
-/// What this backend knows of its models.
+/// What this backend knows about its models.
 #[derive(Debug)]
 struct Findings {
     identity: BackendIdentity,

@@ -1,6 +1,6 @@
-//! Frontends that plans have waited for in vain. Plans do not wait for them again until one of their inputs arrives: a
-//! frontend that backends cannot reach goes on announcing requests, and each batch with one of them would start late
-//! for all the others.
+//! Frontends whose inputs plans have waited for without success. Plans do not wait for them again until one of their
+//! inputs arrives: a frontend that backends cannot reach goes on announcing requests, and each batch with one of them
+//! would start late for all the others.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -279,7 +279,7 @@ impl ControlPlane {
     }
 }
 
-/// The control group as this replica's disk has it, and what that disk says of earlier boots.
+/// The control group as this replica's disk has it, and the earlier boots on that disk.
 struct OpenedGroup {
     group: ControlGroup,
     /// Whether an earlier boot has left data.
@@ -289,7 +289,7 @@ struct OpenedGroup {
     boot_history: Arc<BootHistory>,
 }
 
-/// Opens the control group, and keeps it closed to the others until this replica has asked what they know of it.
+/// Opens the control group, and keeps it closed to the others until this replica has asked what they know about it.
 async fn open_group(
     config: &ControlPlaneConfig,
     state_machine: ClusterStateMachine,

@@ -7,7 +7,7 @@ use tonic::Code;
 
 use crate::scene::{Cluster, backend, steady};
 
-/// Asks until the answer has these words: the leader hears of what the others know by their heartbeats.
+/// Asks until the answer has these words: the leader learns what the others know by their heartbeats.
 async fn refused(cluster: &Cluster, at: u64, words: &[&str]) {
     let mut client = cluster.client(at).await;
     for attempt in 1.. {

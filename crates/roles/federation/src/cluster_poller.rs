@@ -194,7 +194,7 @@ mod tests {
     #[tokio::test]
     async fn a_replica_that_hangs_leaves_time_to_ask_the_next_one_in_the_same_poll() {
         const UNREACHABLE: Duration = Duration::from_secs(2);
-        // Both accept connections and say nothing. Each poll begins with the first.
+        // Both accept connections and send nothing. Each poll begins with the first.
         let first = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let second = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addrs = [&first, &second].map(|listener| listener.local_addr().unwrap().to_string());

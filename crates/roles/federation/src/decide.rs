@@ -166,7 +166,7 @@ fn on_its_way(state: &FederationState, seen: &Seen<'_>, model: &Model, moving: &
     match copy_in(view, &model.spec) {
         // Seen before the move began: possibly an earlier copy that is gone by now.
         Copy::Ready(_) | Copy::Failed(_) if ago > age => None,
-        // However late: a leader that was paused, or had no quorum, could not say so before.
+        // However late: a leader that was paused, or had no quorum, could not propose it before.
         Copy::Ready(_) => Some(Step::Propose(Command::Loaded { model: name.clone(), since })),
         Copy::NoGpu(why) if is_late => too_late(&format!(": {why}")),
         Copy::Loading | Copy::None if is_late => too_late(""),

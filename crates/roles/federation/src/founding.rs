@@ -48,7 +48,7 @@ async fn ask(client: &FederationClient, question: Question) -> Result<pb::Federa
     client.call(ANSWER_WITHIN, get).await.map_err(|error| error.to_string())
 }
 
-/// What a view says of the group; an error if it is not of that replica.
+/// The group's state in a view; an error if it is not of that replica.
 fn peer_state(config: &GroupConfig, by: NodeId, view: &pb::FederationView) -> Result<PeerState, String> {
     if view.federation != config.cluster || view.replica != by.get() {
         let (federation, replica) = (&view.federation, view.replica);

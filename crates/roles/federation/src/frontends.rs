@@ -21,8 +21,8 @@ pub(crate) struct Frontends {
 impl Frontends {
     /// The frontends according to the clusters that answer.
     pub(crate) fn seen(views: &BTreeMap<String, Arc<View>>) -> Self {
-        // How many clusters know the frontend, and whether any of them lets it take work: then it has clients,
-        // whatever the others say.
+        // How many clusters know the frontend, and whether any of them lets it take work: then it has clients, even if
+        // the others report none.
         let mut known: BTreeMap<&str, (usize, bool)> = BTreeMap::new();
         for frontend in views.values().flat_map(|view| view.frontends.values()) {
             let (clusters, takes_work) = known.entry(&frontend.name).or_default();

@@ -63,7 +63,7 @@ impl Known<'_> {
         let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
         let limit = |bytes: u64| if bytes == 0 { NO_LIMIT_BYTES } else { bytes };
         for gpu in self.views.values().flat_map(|view| view.backends.values().filter(working)).flat_map(|b| &b.gpus) {
-            // The largest: the limit of each part says exactly what smaller GPUs can hold.
+            // The largest: the limit of each part states exactly what smaller GPUs can hold.
             let most = kinds.entry(&gpu.kind).or_insert(0);
             *most = (*most).max(limit(gpu.memory_bytes));
         }
@@ -201,7 +201,7 @@ impl Known<'_> {
     }
 }
 
-/// Served models exist, whatever the limits say: limits are raised to what the models of each part need, so that one
+/// Served models exist, even beyond the limits: limits are raised to what the models of each part need, so that one
 /// model beyond a limit does not keep all others from being placed.
 fn make_room(problem: &mut Problem) {
     let Problem { kinds, models, parts, .. } = problem;

@@ -89,7 +89,7 @@ impl LeaderContext {
         views(&self.polls(), state, self.unreachable)
     }
 
-    /// What tools are shown of it.
+    /// The part that tools are shown.
     pub(crate) fn observed(&self, state: &FederationState) -> Observed {
         let polls = self.polls().into_iter().filter(|(name, _)| state.is_reachable(name));
         let views = polls.filter_map(|(name, poll)| Some((name, Arc::clone(poll.now(self.unreachable)?))));

@@ -202,7 +202,7 @@ impl Scene {
         view.zip(known).is_some_and(|(view, known)| matches!(copy_in(view, &known.spec), Copy::Ready(_)))
     }
 
-    /// The cluster has a pipeline of one stage, which asks the model.
+    /// Loads into the cluster a pipeline whose one stage asks the model.
     pub(crate) fn load_pipeline(&mut self, model: &str, cluster: &str) {
         let stage = pb::PipelineStage { name: model.into(), model: model.into(), ..Default::default() };
         let spec = pb::PipelineSpec { name: "p".into(), version: 1, stages: vec![stage], ..Default::default() };

@@ -288,7 +288,7 @@ impl Federation for FederationService {
         }
         let unknown = || Refusal::UnknownModel { model: name.clone() };
         let model = state.models().get(&name).cloned().ok_or_else(unknown).map_err(CallError::from)?;
-        // What the state would refuse is refused before a place is searched.
+        // A command that the state would refuse is refused before a place is searched.
         requested.loaded_at = model.loaded_at;
         requested.from = model.home.as_ref().map(|home| home.cluster.clone());
         state.movable(&requested).map_err(CallError::from)?;

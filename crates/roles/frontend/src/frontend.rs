@@ -264,7 +264,7 @@ impl Frontend {
     }
 
     /// Writes the lines of the access log and sends the traces that are left; takes seconds if the collector does not
-    /// answer. What comes later is lost.
+    /// answer. Later records are lost.
     pub fn finish_records(&self) {
         self.inner.records.finish();
     }
@@ -297,7 +297,7 @@ fn share_inputs(config: &FrontendConfig, ended: &CancellationToken) -> Result<Op
     }
 }
 
-/// What callers may ask for beside models, and who they are.
+/// What callers may ask for beside models, and which tenants there are.
 struct Callers {
     repository: Option<RepositoryAccess>,
     tenants: Option<Arc<Tenants>>,

@@ -63,8 +63,8 @@ pub(crate) struct ClusterSlot {
 }
 
 impl Inner {
-    /// Follows this frontend's share of the quotas; the control group of `cluster` divides them, or says at least how
-    /// many frontends there are.
+    /// Follows this frontend's share of the quotas; the control group of `cluster` divides them, or reports at least
+    /// how many frontends there are.
     pub(crate) fn share_quotas(&self, cluster: &Arc<Cluster>, divides: bool) {
         if let Some(tenants) = &self.tenants {
             tokio::spawn(share_quotas(Arc::clone(tenants), Arc::clone(cluster), divides, self.ended.clone()));
@@ -77,8 +77,8 @@ impl Inner {
     }
 
     /// How the requests for a model that name no version are split, if they are. Each cluster splits those for what it
-    /// serves: of several, one that requests for the split's versions do not go to, as it is lost or was left, has no
-    /// say.
+    /// serves: of several, the split of a cluster that no longer gets requests for those versions, since it is lost or
+    /// was left, does not count.
     pub(crate) fn traffic_of(&self, model: &str) -> Option<Traffic> {
         self.clusters().find_map(|(slot, cluster)| {
             let split = cluster.view.borrow().traffic.get(model).cloned()?;

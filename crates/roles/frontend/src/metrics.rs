@@ -210,7 +210,7 @@ pub const PICTURES_DECODED: MetricName = MetricName {
     labels: &[],
 };
 
-/// What a tenant has used of its quota of items.
+/// Items that a tenant has used of its quota.
 pub const TENANT_ITEMS: MetricName = MetricName {
     name: "symphony_frontend_tenant_items_total",
     help: "Items of requests that were let in, by tenant",

@@ -363,8 +363,8 @@ impl Follower {
     }
 }
 
-/// Waits until a lead that was handed over is no longer of use: it has ended, `within` has passed, or it has panicked
-/// and would keep its frontends in vain.
+/// Waits until a lead that was handed over can be dropped: it has ended, `within` has passed, or it has panicked and
+/// would keep its frontends without answering them.
 async fn ceded(lead: &Lead, within: Duration) {
     let panicked = async {
         while !lead.workers.have_failed() {

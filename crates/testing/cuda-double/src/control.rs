@@ -54,7 +54,7 @@ impl Control {
         Ok(Self(OpenOptions::new().read(true).write(true).open(path)?))
     }
 
-    /// The `nth` allocation from now, 1 the next, of the device's memory or of pinned memory is refused for want of
+    /// The `nth` allocation from now, 1 the next, of the device's memory or of pinned memory is refused for lack of
     /// memory; 0 lifts that.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ pub fn library_dir() -> &'static Path {
 pub struct Double {
     /// 1, or 0 for a driver that has nothing to drive.
     pub devices: u32,
-    /// The newest CUDA that the driver speaks, as it gives it: 13000 for 13.0.
+    /// The newest CUDA that the driver supports, as it reports it: 13000 for 13.0.
     pub driver_version: u32,
     /// The device's memory.
     pub memory_mb: u64,

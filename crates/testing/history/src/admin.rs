@@ -26,7 +26,7 @@ pub enum Call {
     },
     /// A backend or a frontend registers.
     Register {
-        /// Its name, told apart by kind.
+        /// Its name, with its kind.
         name: String,
         /// The boot that registers; boots are compared for equality only.
         boot: u64,

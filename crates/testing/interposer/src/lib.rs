@@ -20,7 +20,7 @@ pub fn library() -> &'static Path {
     Path::new(env!("SYMPHONY_INTERPOSER_LIBRARY"))
 }
 
-/// Lets a process that is about to be started suffer what `control` says, now and later.
+/// Subjects a process that is about to be started to the faults of `control`, now and later.
 pub fn attach(command: &mut Command, control: &Control) {
     command.env("LD_PRELOAD", library()).env("SYMPHONY_INTERPOSER_CONTROL", control.path());
 }

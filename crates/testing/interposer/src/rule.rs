@@ -85,7 +85,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// About all these operations on all these paths, from now on.
+    /// A rule for these operations on these paths, without a limit.
     #[must_use]
     pub fn new(operations: Operations, paths: impl Into<String>, fault: Fault) -> Self {
         Self { operations, paths: paths.into(), skip: 0, count: 0, fault }

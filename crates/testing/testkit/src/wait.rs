@@ -6,13 +6,13 @@ use anyhow::{Result, anyhow, bail};
 
 /// The pause between two looks at a condition: short against anything a test waits for, long against one look.
 const POLL_EVERY: Duration = Duration::from_millis(10);
-/// How long [`until`] looks.
+/// How long [`until`] polls.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks again and again until `condition` gives a value, which is returned.
+/// Polls `condition` until it gives a value, which is returned.
 ///
-/// The condition says why not yet in its error, and the last such reason becomes part of the failure, so that a
-/// timed-out test says what it saw and not only what it waited for.
+/// The condition's error is why it does not hold yet. The last one becomes part of the failure, so that a timed-out
+/// test shows what it saw and not only what it waited for.
 ///
 /// # Errors
 /// If `timeout` passes first.
@@ -32,7 +32,7 @@ pub fn wait_until<T>(what: &str, timeout: Duration, mut condition: impl FnMut() 
 /// [`wait_until`] for conditions that are futures.
 ///
 /// # Errors
-/// If `timeout` passes first, also while a look is under way.
+/// If `timeout` passes first, also while the condition is being checked.
 pub async fn wait_until_async<T, F>(what: &str, timeout: Duration, mut condition: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

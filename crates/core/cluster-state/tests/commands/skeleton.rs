@@ -14,7 +14,7 @@ fn command(version: u64) -> Command {
     Command::SetSplit { pipeline: "p".into(), version, split }
 }
 
-/// What it is about.
+/// The state that the command applies to.
 fn scene() -> Scene {
     let mut scene = Scene::default();
     scene.state.found_at(Level::WITH_PIPELINES);

@@ -216,7 +216,7 @@ pub fn plan(epoch: u64, moves: &[WantedMove]) -> Command {
     })
 }
 
-/// Something that was never asked for before.
+/// An operation with an id that was never used before.
 pub fn operate(action: Action) -> Command {
     static LAST: AtomicU64 = AtomicU64::new(1 << 32);
     Command::Operate(operation(LAST.fetch_add(1, Ordering::Relaxed), action))
@@ -233,7 +233,7 @@ pub fn report(model: u32, backend: u32, boot: u64, state: HolderState) -> Comman
     Command::ReportModel { model, backend, boot, state, load_ns: 0 }
 }
 
-/// A backend tells where a model can be cut.
+/// A backend reports where a model can be cut.
 pub fn cuts(model: u32, backend: u32, boot: u64, cuts: &[u128]) -> Command {
     let (model, backend, boot) = (ModelId::new(model), BackendId::new(backend), BootId::new(boot));
     Command::ReportCuts { model, backend, boot, cuts: cuts.iter().copied().map(CutDigest::new).collect() }
@@ -263,7 +263,7 @@ impl Scene {
         (applied.outcome, applied.effects)
     }
 
-    /// Applies a command that must not be refused, and tells what it changed.
+    /// Applies a command that must not be refused; returns what it changed.
     #[track_caller]
     pub fn done(&mut self, command: &Command) -> Vec<Effect> {
         let (outcome, effects) = self.apply(command);

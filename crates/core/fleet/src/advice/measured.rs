@@ -101,7 +101,7 @@ mod tests {
             problem.models.iter().map(|model| (&model.name[..], model.share)).collect::<Vec<_>>(),
             [("a", 0.6), ("b", 0.4), ("idle", 0.0)]
         );
-        // What is above five items is late on every kind.
+        // Requests above five items are late on every kind.
         assert_eq!(problem.models[0].sizes.len(), 2);
         assert_eq!(problem.models[0].items_max(), 5);
         assert!((problem.models[0].sizes[1].1 - 0.5).abs() < 1e-9);

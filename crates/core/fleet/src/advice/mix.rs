@@ -11,7 +11,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Counts requests of a model; each counts as the bound of its bucket. What is above the last one counts as that.
+    /// Counts requests of a model; each counts as the bound of its bucket. Larger requests count as the last size.
     pub fn count(&mut self, model: u32, items: u32, requests: u64) {
         if requests > 0 {
             let bucket = ITEM_BOUNDS.partition_point(|&bound| bound < u64::from(items)).min(ITEM_BOUNDS.len() - 1);

@@ -38,7 +38,7 @@ pub struct FleetPlan {
     pub price_per_hour: f64,
     /// No more requests per second can be answered in time by them.
     pub bound_rps: f64,
-    /// What was asked of the bound: more than what comes.
+    /// The rate required of the bound: more than the present rate.
     pub needed_rps: f64,
     /// The requests per second that came when it was chosen.
     pub rate_rps: f64,
@@ -131,7 +131,7 @@ impl FleetPlanner {
         if let Some(reason) = self.cause(&finding, is_other) {
             let measured = self.last.as_ref().unwrap_or(&self.newest);
             let (mix, rate_rps) = (measured.mix.clone(), measured.rate_rps());
-            // What was measured of another mix, or with other batches, says nothing of this one.
+            // Measurements of another mix, or with other batches, do not apply to this one.
             let wanted = if is_other { None } else { Wanted::of(scaler, window, &finding) };
             match problem(&mix).and_then(|problem| choose(&problem, rate_rps, wanted.as_ref(), merging)) {
                 Ok(chosen) => {
@@ -173,7 +173,7 @@ impl FleetPlanner {
         if is_other {
             return Some(Reason::Fleet);
         }
-        // More than the budget buys is asked for in vain, and would be asked for every second.
+        // Advice beyond the budget could not be followed, and would be repeated every second.
         let spent = self.plan().is_some_and(|plan| !plan.is_enough());
         let asks = finding.changes() && !(finding.adds() && spent);
         let known = self.last.is_some() || self.newest.mix.total() > 0;
@@ -228,7 +228,7 @@ fn choose(
     let bound = FluidBound::new(problem, merging);
     let by_rate = rate_rps / FLEET_MARGIN;
     let by_capacity = wanted.map_or(0.0, |wanted| bound.rps(&wanted.of) * wanted.factor);
-    // What was measured of GPUs counts for more than a margin. But losses do not tell how much beyond twice is asked.
+    // Measurements of GPUs count for more than a margin. But losses do not tell how much beyond twice is asked.
     let fewer = by_capacity > 0.0 && wanted.is_some_and(|wanted| wanted.factor < 1.0);
     let needed_rps = if fewer { by_capacity } else { by_capacity.max(by_rate) };
     let blocks = Blocks::of(problem, &bound, needed_rps);

@@ -116,11 +116,11 @@ pub struct Crop {
     /// The output with left, top, right and bottom of each row's region: its name at the model of the edge's first
     /// stage.
     pub boxes: String,
-    /// What they are counted in.
+    /// Their unit.
     pub unit: BoxUnit,
 }
 
-/// What the edges of a box are counted in.
+/// The unit of a box's edges.
 #[derive(Archive, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BoxUnit {
     /// 0 is the left or upper edge of what the detector sees, 1 the right or lower one.

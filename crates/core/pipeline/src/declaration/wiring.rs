@@ -80,7 +80,7 @@ pub struct Wiring {
 }
 
 impl PipelineDeclaration {
-    /// Checks everything that needs no models, and says what is connected.
+    /// Checks everything that needs no models, and returns what is connected.
     ///
     /// # Errors
     /// If a name, a number or a list is out of bounds, a tensor comes from nowhere or from two places, or what is
@@ -148,7 +148,7 @@ impl PipelineDeclaration {
         Ok(())
     }
 
-    /// Whether each output says rightly how many rows it has, and each crop has a picture.
+    /// Whether each output declares its number of rows rightly, and each crop has a picture.
     fn check_rows(&self, wiring: &Wiring, pipeline: &Pipeline) -> Result<(), Refused> {
         let leads_out = |stage: usize| {
             let mut reached = vec![stage];

@@ -110,7 +110,7 @@ impl PipelineRun {
         (0..self.asks.len() as u32).filter(is_input).map(AskId).collect()
     }
 
-    /// Takes an event, and says whether it was news: a result that comes twice, or after it was withdrawn, is not, and
+    /// Takes an event; returns whether it was news: a result that comes twice, or after it was withdrawn, is not, and
     /// must not be used.
     #[must_use]
     pub fn step(&mut self, now: Time, event: Event<'_>, actions: &mut Vec<Action>) -> bool {
@@ -124,7 +124,7 @@ impl PipelineRun {
                 }
                 let untouched = actions.len();
                 if self.lead_on(now, ask.0, rows, actions).is_err() {
-                    // What was to be asked in this very step has not been.
+                    // Requests of this very step have not been sent.
                     actions.truncate(untouched);
                     self.end(Outcome::Dropped(DropReason::SloUnreachable), before, actions);
                 }
@@ -234,7 +234,7 @@ impl PipelineRun {
             return Ok(());
         }
         let Some(deadline) = self.plan.stage_deadline(stage, now, self.deadline) else {
-            // Early drop: whatever is done for it from here on is in vain.
+            // Early drop: further work for it would be wasted.
             if parent.is_some() && self.plan.is_partial {
                 self.is_complete = false;
                 return Ok(());

@@ -33,7 +33,7 @@ impl Cost {
 pub struct BatchOption {
     /// Items of the batch.
     pub batch: u32,
-    /// What it takes of the budget.
+    /// Its part of the budget.
     pub takes: Nanos,
     /// GPUs that the stage keeps busy with such batches.
     pub gpus: f64,

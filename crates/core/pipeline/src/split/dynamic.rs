@@ -8,8 +8,8 @@ use crate::shape::{Part, Shape};
 /// f of a stage: the fewest GPUs by budget in steps, falling; infinite where no batch fits.
 pub(crate) type Table = Vec<f64>;
 
-/// The budget of each stage in steps; `None` if no division of `steps` has a batch for every stage. What no stage needs
-/// goes to the last ones, so that each path uses all steps.
+/// The budget of each stage in steps; `None` if no division of `steps` has a batch for every stage. Steps that no stage
+/// needs go to the last ones, so that each path uses all steps.
 pub(crate) fn divide(shape: &Shape, stages: &[Table], steps: usize) -> Option<Vec<usize>> {
     let mut tables: Vec<Table> = Vec::with_capacity(shape.parts().len());
     for part in shape.parts() {

@@ -97,7 +97,7 @@ impl GuardedPolicy {
         Err(fault)
     }
 
-    /// The requests that it says it owns; none after a fault.
+    /// The requests that it claims to own; none after a fault.
     #[must_use]
     pub fn waiting(&self) -> usize {
         let waiting = |policy: &BoxedPolicy| catch_unwind(AssertUnwindSafe(|| policy.waiting())).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! What a policy for a cluster knows of a model.
+//! What a policy for a cluster knows about a model.
 
 use symphony_types::{GpuClass, LatencyProfile, Nanos, RequestValue, Time};
 

@@ -17,7 +17,7 @@ use crate::rivals::{
     ShepherdSettings,
 };
 
-/// Builds a policy, or says what is wrong with its options.
+/// Builds a policy, or returns what is wrong with its options.
 type Constructor = dyn Fn(&ClusterFacts, &PolicyOptions) -> Built + Send + Sync;
 type Built = Result<BoxedPolicy, String>;
 
@@ -70,7 +70,7 @@ impl fmt::Debug for PolicyRegistry {
 }
 
 impl PolicyRegistry {
-    /// Without policies of its own: those of the rivals are always there.
+    /// A registry without added policies: those of the rivals are always there.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

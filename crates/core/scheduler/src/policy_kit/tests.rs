@@ -136,7 +136,7 @@ impl ClusterPolicy for Planted {
         if self.wrong == Wrong::Spins {
             out.wake_at(now);
         }
-        // What is served at once is never there to be cancelled.
+        // Requests that are served at once are never there to be cancelled.
         if self.wrong != Wrong::KeepsCancelled {
             self.serve(now, out);
         }

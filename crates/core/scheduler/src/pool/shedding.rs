@@ -153,7 +153,7 @@ impl Shedding {
 
     /// Whether the model has lost more requests of this weight than their share, as far as remembered, so that less
     /// shedding cannot help them any more. This happens to models with smaller batches than others: those can wait
-    /// longer in any order by time. What other weights have left due hides none of it.
+    /// longer in any order by time. The credit of other weights hides none of it.
     pub(crate) fn is_behind(&self, now: Time, weight: RequestValue) -> bool {
         self.pressure != Pressure::NONE
             && self.due[weight_class(weight)] < 1.0 - CREDIT_MAX

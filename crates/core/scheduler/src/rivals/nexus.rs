@@ -62,10 +62,10 @@ struct Node {
 /// ([`symphony_packing::squishy_bin_packing`]) of the given rates, multiplied by the largest factor that fits the GPUs.
 /// Each frontend sends to the replicas of a model in its own round robin. GPUs go through their models without pausing
 /// and drop early: of the next b requests, heads that do not fit into a batch of all b. A GPU that is added or lost
-/// causes a new packing, and so does a model that comes, goes or changes. The rates are those that the host tells;
-/// where only these change, the next arrival packs. GPUs of different classes are packed one class after the other:
-/// each is given the share of a model's rate that it has in what all of them could do for the model. Requests of a
-/// model without a replica wait for one.
+/// causes a new packing, and so does a model that comes, goes or changes. The rates come from the host; where only
+/// these change, the next arrival packs. GPUs of different classes are packed one class after the other: each is given
+/// the share of a model's rate that it has in what all of them could do for the model. Requests of a model without a
+/// replica wait for one.
 #[derive(Clone, Debug)]
 pub struct Nexus {
     cluster: Cluster,

@@ -132,8 +132,8 @@ fn rules_that_are_left_out_do_nothing() {
     assert_eq!(start(&[AutoRule::Load, AutoRule::Spacing]), ms(1));
 }
 
-/// A queue of `auto` that is told for so long, every 50 ms, that half has to be given up; 20 requests arrive evenly
-/// after each. Returns the requests shed in the last 50 ms, by how long they had waited.
+/// A queue of `auto` that learns every 50 ms, for so long, that half must be given up; 20 requests arrive evenly after
+/// each. Returns the requests shed in the last 50 ms, by how long they had waited.
 fn pressed_for(millis: u64) -> (Host, Vec<u64>) {
     let mut host = Host::new(Policy::AUTO, Delays::default(), 64, 100);
     let mut waited = Vec::new();

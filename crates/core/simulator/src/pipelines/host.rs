@@ -230,7 +230,7 @@ impl<'a> Pipelines<'a> {
         meter.result(stage);
         let edges = load.pipeline.edges().iter().zip(&load.fan_outs).enumerate();
         let ways = edges.filter(|(_, (edge, _))| edge.from == stage).map(|(at, (_, fan_out))| {
-            // By when the picture came: when its result did depends on the policy.
+            // By the arrival of the picture: that of the result depends on the policy.
             let rows = fan_out.draw(arrived, &mut rng);
             meter.rows(at, rows);
             rows

@@ -20,7 +20,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// What the scenario says, at this total rate.
+    /// The scenario's own, at this total rate.
     pub(crate) fn all(scenario: &Scenario, rate_rps: f64) -> Vec<Self> {
         let known = |load: &PipelineLoad| Self { rate_rps: rate_rps * load.share, pipeline: load.pipeline.clone() };
         scenario.pipelines.iter().map(known).collect()

@@ -91,7 +91,7 @@ impl<'a, P: Hosted, W: Watch> World<'a, P, W> {
         self.watch.stage(span);
     }
 
-    /// Splits the budgets of pipelines again, and tells the policy of them.
+    /// Splits the budgets of pipelines again, and informs the policy.
     pub(super) fn replan(&mut self) -> Result<(), Error> {
         let (scenario, Some(epoch)) = (self.scenario, self.scenario.split_epoch) else { return Ok(()) };
         self.replan_at = self.now + epoch;

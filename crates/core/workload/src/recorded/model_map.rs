@@ -1,4 +1,4 @@
-//! Which model stands for a source of a trace, under another name.
+//! Which model a source of a trace maps to, under another name.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};

@@ -15,7 +15,7 @@ pub enum Spread {
     Uniform,
 }
 
-/// The way of spreading, and the seed of its chance.
+/// How arrivals are spread, and the seed of its randomness.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpreadSeed {
     /// The way.

@@ -1,5 +1,5 @@
-//! Marks a directory into which a backup is being restored, since a part of one is not to be started from; and names
-//! the index at which a restored log begins.
+//! Marks a directory into which a backup is being restored, so that no replica starts from half of one; and names the
+//! index at which a restored log begins.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

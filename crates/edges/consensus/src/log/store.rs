@@ -320,7 +320,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         let ballot = (*vote).into();
         let (finished, finish) = oneshot::channel();
         let done = Box::new(move |result| {
-            // The waiter is gone only if its task was dropped; the vote is stored all the same.
+            // The waiter is gone only if its task was dropped; the vote is still stored.
             let _ = finished.send(result);
         });
         self.writer.submit(Job::Vote { ballot, done }).await?;

@@ -345,7 +345,7 @@ impl WriteLoop {
             let missing = || io::Error::new(io::ErrorKind::InvalidData, format!("entry {} is missing", through.index));
             self.tip.base = self.link_of(through.index)?.ok_or_else(missing)?;
         } else {
-            // Beyond the last entry, after a snapshot, the chain starts anew.
+            // Beyond the last entry, after a snapshot, a new chain starts.
             let next = through.index.saturating_add(1);
             self.tip = Tip { next, link: Link::default(), base: Link::default(), ..self.tip };
         }

@@ -29,7 +29,7 @@ pub enum NoCuda {
         super::DRIVER_MAJOR_MIN
     )]
     OldDriver {
-        /// The newest CUDA that it speaks.
+        /// The newest CUDA that it supports.
         major: i32,
         /// Its minor number.
         minor: i32,
@@ -78,7 +78,7 @@ pub enum GpuLoadError {
 }
 
 impl GpuLoadError {
-    /// Whether it was for want of memory: once another model has gone it may be loaded.
+    /// Whether it was for lack of memory: once another model has gone it may be loaded.
     #[must_use]
     pub fn lacks_memory(&self) -> bool {
         match self {
@@ -89,8 +89,8 @@ impl GpuLoadError {
     }
 }
 
-/// Whether ONNX Runtime, or what it loads, speaks of want of memory; it has no code for it. These are the words of its
-/// allocator, of the driver, and of cuBLAS and cuDNN.
+/// Whether a message of ONNX Runtime, or of what it loads, is about a lack of memory; it has no code for it. These are
+/// the words of its allocator, of the driver, and of cuBLAS and cuDNN.
 pub(super) fn is_want_of_memory(words: &str) -> bool {
     ["Failed to allocate memory", "out of memory", "ALLOC_FAILED"].iter().any(|want| words.contains(want))
 }

@@ -117,7 +117,7 @@ impl Cuda {
         &self.gpu.name
     }
 
-    /// The newest CUDA that its driver speaks: 13 and 0 for 13.0.
+    /// The newest CUDA that its driver supports: 13 and 0 for 13.0.
     #[must_use]
     pub fn driver(&self) -> (i32, i32) {
         self.gpu.driver
@@ -176,7 +176,7 @@ impl fmt::Debug for Cuda {
     }
 }
 
-/// Major and minor number of the newest CUDA that the driver speaks.
+/// Major and minor number of the newest CUDA that the driver supports.
 fn driver_version() -> Result<(i32, i32), cudarc::driver::DriverError> {
     let mut version = 0;
     // SAFETY: the driver writes one number to the address of one.

@@ -26,7 +26,7 @@ pub struct Trial {
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Measure this, and say how long it took.
+    /// Measure this, and report how long it took.
     Measure(Trial),
     /// The chain of each batch size, the first one's for one item.
     Done(Vec<Chain>),

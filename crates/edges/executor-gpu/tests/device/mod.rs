@@ -16,7 +16,7 @@ use symphony_types::{DataType, LatencyProfile, Nanos, Signature, TensorSpec};
 pub(crate) struct Bench {
     pub(crate) gpu: Cuda,
     pub(crate) loads: fn(&Cuda, &LatencyProfile, Signature) -> Result<GemmModel, GpuLoadError>,
-    /// Batches that are looked at where many are.
+    /// How many of many batches are checked.
     pub(crate) batches: u32,
 }
 

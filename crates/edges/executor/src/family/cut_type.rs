@@ -1,4 +1,4 @@
-//! The type of what a trunk gives, as ONNX writes it.
+//! The type of a trunk's output, as ONNX writes it.
 
 use symphony_onnx_graph::onnx::tensor_proto::DataType as Element;
 use symphony_onnx_graph::onnx::tensor_shape_proto::{Dimension, dimension};

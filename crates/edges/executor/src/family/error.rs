@@ -71,7 +71,7 @@ pub enum FamilyError {
     Incomparable {
         /// Name of the model.
         model: String,
-        /// What the runtime says.
+        /// The runtime's error.
         problem: ExecuteError,
     },
     /// In parts it answers differently than whole.

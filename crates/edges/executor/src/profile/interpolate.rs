@@ -13,7 +13,7 @@ pub(crate) fn sizes(batch_max: u32) -> Vec<u32> {
     sizes
 }
 
-/// Makes the latencies of these batch sizes, which ascend, monotone by carrying the larger value on, and says which
+/// Makes the latencies of these batch sizes, which ascend, monotone by carrying the larger value on; returns which
 /// sizes had to be raised.
 pub fn raise_to_monotone(latencies: &mut [(u32, Nanos)]) -> Vec<u32> {
     let mut raised = Vec::new();

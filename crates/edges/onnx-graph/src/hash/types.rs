@@ -6,7 +6,7 @@ use super::sum::{Sum, ValueHash};
 use crate::onnx::tensor_shape_proto::dimension;
 use crate::onnx::{TypeProto, type_proto};
 
-/// The type, with its fixed dimensions. What a free dimension is called does not count.
+/// The type, with its fixed dimensions. The name of a free dimension does not count.
 pub(super) fn of_type(value_type: Option<&TypeProto>) -> ValueHash {
     let Some(value_type) = value_type else { return Sum::of("no type").hash() };
     let Some(tensor) = tensor_type(value_type) else {
@@ -32,7 +32,7 @@ fn tensor_type(value_type: &TypeProto) -> Option<&type_proto::Tensor> {
     }
 }
 
-/// Whether the first dimension may be the batch, by all that the model says: a tensor whose first dimension is not
+/// Whether the first dimension may be the batch, as far as the model states: a tensor whose first dimension is not
 /// fixed, or whose shape is not given. Only a run shows whether it is the batch indeed.
 pub(crate) fn batch_may_come_first(value_type: Option<&TypeProto>) -> bool {
     let Some(value_type) = value_type.filter(|value_type| value_type.value.is_some()) else { return true };

@@ -30,7 +30,7 @@ pub struct BackendView {
     pub drained: bool,
     /// Its way to another sub-cluster.
     pub moving: Option<BackendMoveView>,
-    /// The newest level that it knows, if the answering replica has heard it.
+    /// The newest level that it knows, if it has reported that to the answering replica.
     pub level: Option<Level>,
 }
 
@@ -48,7 +48,7 @@ pub struct GpuView {
 }
 
 impl BackendView {
-    /// Whether it shall hold the model.
+    /// Whether it is to hold the model.
     #[must_use]
     pub fn is_to_hold(&self, model: &ModelView) -> bool {
         let there = self.moving.filter(|moving| moving.preloads).map(|moving| moving.to);

@@ -9,7 +9,7 @@ const GONE_AFTER: Nanos = Nanos::from_millis(60_000);
 
 impl View {
     /// The running processes that do not know the level, or of which the leader of the control group does not know
-    /// whether they do; each with the reason. Only linearizable answers tell.
+    /// whether they do; each with the reason. Only linearizable answers list them.
     #[must_use]
     pub fn behind(&self, level: Level) -> Vec<String> {
         let lacks = |known: Option<Level>| match known {

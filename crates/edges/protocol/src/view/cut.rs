@@ -285,7 +285,7 @@ mod tests {
         cut
     }
 
-    /// What a backend reads in a view: itself, which models it shall hold, and what the cluster knows of that.
+    /// What a backend reads in a view: itself, the models that it is to hold, and what the cluster knows about them.
     fn read_by(view: &View, scope: BackendScope, boot: BootId) -> impl PartialEq + std::fmt::Debug + use<> {
         let itself = view.backends.get(&scope.backend).filter(|me| me.boot == boot).cloned();
         let holds = |model: &ModelView| {

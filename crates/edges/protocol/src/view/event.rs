@@ -2,7 +2,7 @@
 
 use crate::control as pb;
 
-/// A change that people should know of.
+/// A change that people should know about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventView {
     /// Log index of the command that made it.

@@ -25,7 +25,7 @@ pub struct FrontendView {
     /// How long the Raft leader has seen no sign of life of this boot, zero while it does; none if the answering
     /// replica does not know.
     pub silent: Option<Nanos>,
-    /// The newest level that it knows, if the answering replica has heard it.
+    /// The newest level that it knows, if it has reported that to the answering replica.
     pub level: Option<Level>,
 }
 

@@ -100,7 +100,7 @@ impl ModelView {
                 false => NoGpu::AllDown,
             });
         }
-        // A report by a backend that is gone says nothing about the present ones.
+        // A report by a backend that is gone does not concern the present ones.
         let failed = at_work().find_map(|(id, b)| {
             let holder = self.holders.get(*id).filter(|holder| holder.boot == b.boot)?;
             holder.state.clone().err()

@@ -1,4 +1,4 @@
-//! A queue in which the device says what is done.
+//! A queue in which the device reports completed work.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -20,7 +20,7 @@ pub(crate) const COMPLETIONS_AT_ONCE: usize = 32;
 pub(crate) struct Completion {
     pub(super) id: u64,
     pub(super) queue_pair: u32,
-    /// 0 if all is well.
+    /// 0 for success.
     pub(super) status: u32,
     pub(super) bytes: usize,
 }
@@ -32,7 +32,7 @@ impl Completion {
     }
 }
 
-/// A queue of completions, with a channel that tells of them.
+/// A queue of completions, with a channel that announces them.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     pub(super) device: Arc<Device>,

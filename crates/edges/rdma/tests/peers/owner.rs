@@ -1,4 +1,4 @@
-//! The other process: owns a pool, and obeys commands on its standard input. What it says begins with `@`.
+//! The other process: owns a pool, and obeys commands on its standard input. Its lines begin with `@`.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};

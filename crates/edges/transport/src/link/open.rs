@@ -45,7 +45,7 @@ where
 {
     let connection = dial(net, addr, expected).await?;
     let carriers = net.carriers();
-    // An address that is led over a proxy is meant to have its frames pass there.
+    // Frames to an address that is routed over a proxy must pass the proxy.
     let routed = net.through(addr) != addr && !carriers.preference().expected;
     let has_any = carriers.rings().is_some() || carriers.fabric_with(connection.peer()).is_some();
     let end = if routed || !has_any {
@@ -71,7 +71,7 @@ where
     Ok((sender, receiver))
 }
 
-/// Opens a link whose user says when to go on through shared memory ([`LinkReceiver::share`]).
+/// Opens a link whose user decides when to go on through shared memory ([`LinkReceiver::share`]).
 ///
 /// # Errors
 /// If no connection is established within [`CONNECT_TIMEOUT`], or another peer answers.
@@ -104,7 +104,7 @@ where
     link_of(connection, End::Accepted { must })
 }
 
-/// As [`link_over`], for a link whose user says whether it continues without shared memory.
+/// As [`link_over`], for a link whose user decides whether it continues without shared memory.
 pub(crate) fn data_link_over<Out, In>(connection: Connection) -> (LinkSender<Out>, LinkReceiver<In>)
 where
     Out: Message + Send + 'static,

@@ -97,7 +97,7 @@ impl<M: Message> LinkReceiver<M> {
     /// a `select!`.
     ///
     /// # Errors
-    /// If the connection ends, or something arrives that is not a frame of this link; the link is of no use then.
+    /// If the connection ends, or something arrives that is not a frame of this link; the link cannot be used then.
     pub async fn receive(&mut self) -> Result<Frame<M>, LinkError> {
         if let Some((header, body)) = self.early.pop_front() {
             return Frame::decode(header, body).map_err(|source| self.bad_frame(source));
@@ -187,7 +187,7 @@ impl<M: Message> LinkReceiver<M> {
         Ok(())
     }
 
-    /// Handles a negotiation message, and changes over if it says so.
+    /// Handles a negotiation message, and changes over if it orders that.
     fn carried(&mut self, header: FrameHeader, body: Bytes) -> Result<CarrierChange, LinkError> {
         let message = Frame::<CarrierMessage>::decode(header, body).map_err(|source| self.bad_frame(source))?.message;
         let carried = match self.carrying.receive(message) {

@@ -19,7 +19,7 @@ use symphony_net::descriptor_exchange::{self, SECRET_BYTES};
 
 /// Concurrent exchanges of descriptors; further callers wait.
 const HANDOVERS_MAX: usize = 64;
-/// Pause after a failed accept, most likely for want of file descriptors.
+/// Pause after a failed accept, most likely for lack of file descriptors.
 const ACCEPT_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// Pool entries per request in flight: requests of different age then rarely need the same entry.
 const ENTRIES_PER_REQUEST: usize = 2;

@@ -56,7 +56,7 @@ async fn used(dials: Carriers, accepts: Carriers, secured: bool) -> [Carrier; 2]
     });
     for number in 0..MESSAGES {
         sender.send(message(number)).unwrap();
-        // What is not to be had takes half a second.
+        // An unreachable end takes half a second.
         let pause = if number > 40 { 5 } else { 1 };
         tokio::select! {
             frame = receiver.receive() => panic!("{frame:?}"),

@@ -12,7 +12,7 @@ use crate::report::{Comparison, Plot, Report, Table};
 /// The paper's throughputs in its text; those between are in the plot only. TF Serving has 12.7 times less than Nexus.
 const THEIRS: [Option<f64>; 7] = [Some(4120.0), None, None, Some(2143.0), None, None, Some(4120.0 / 12.7)];
 
-/// What is left of a throughput that has collapsed, at most: a ratio over it says nothing.
+/// What is left of a throughput that has collapsed, at most: a ratio over it means nothing.
 const COLLAPSED: f64 = 0.05;
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {

@@ -20,7 +20,7 @@ const MODELS: u32 = 3;
 enum Sharing {
     /// One batch after another.
     Turns,
-    /// Beside each other: with n of them busy each takes n times as long.
+    /// Concurrently: with n of them busy each takes n times as long.
     Beside,
 }
 

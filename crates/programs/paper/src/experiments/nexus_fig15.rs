@@ -141,7 +141,7 @@ fn memory(counts: &[u32]) -> Result<(Lines, Table)> {
     let row = data::table1().into_iter().find(|row| row.model == "ResNet50");
     let row = row.ok_or_else(|| anyhow!("Table 1 has no ResNet50"))?;
     let (loaded, batch) = (row.static_mem_mb, row.dynamic_mem_mb);
-    // What there is once, and what each variant adds.
+    // The shared part, and what each variant adds.
     let once = loaded - suffix(1.0).mb + batch;
     let series = [
         ("shared_1fc", CASES[SHARED].label, once, suffix(1.0).mb),

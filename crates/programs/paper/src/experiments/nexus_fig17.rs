@@ -13,7 +13,7 @@ use crate::report::{Comparison, Plot, Report, Table};
 /// GPUs of the experiment.
 const GPUS: f64 = 8.0;
 const GAMMAS: [f64; 3] = [0.1, 1.0, 10.0];
-/// ℓ(1) of SSD (section 7.3.2). How it grows with the batch the paper does not say.
+/// ℓ(1) of SSD (section 7.3.2). The paper does not state how it grows with the batch.
 const SSD_MS: f64 = 47.0;
 /// The part of SSD's ℓ(1) that batches share, β / (α + β).
 const FIXED: [f64; 3] = [0.25, 0.5, 0.75];

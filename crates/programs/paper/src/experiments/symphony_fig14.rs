@@ -17,7 +17,7 @@ use crate::system::{self, System};
 use found::{Measured, RISE_MIN, SETTLED_S, Turns, chance, comparisons};
 use load::{DOWN_S, Load, MODELS, PEAK_SHARE, PROVISION_S, ideal_gpus};
 
-/// Draws of rates and arrivals: the first one is shown, the others say how much of it is chance.
+/// Draws of rates and arrivals: the first one is shown, the others show how much of it is chance.
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// Plots and files contain means over this many seconds.
 const BUCKET_S: f64 = 50.0;

@@ -7,7 +7,7 @@ use super::svg::{Anchor, Svg, text_width};
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
     pub(crate) style: Style,
-    /// `None` where this build has no such system; the paper's value is drawn all the same.
+    /// `None` where this build has no such system; the paper's value is still drawn.
     pub(crate) value: Option<f64>,
     /// The text behind it.
     pub(crate) text: String,

@@ -34,7 +34,7 @@ pub(crate) struct ClusterArgs {
     names_context: bool,
 }
 
-/// The options and variables that say where the cluster is, and who asks.
+/// The options and variables for the cluster's address and the caller's identity.
 #[derive(Clone, Debug, Default, Args)]
 struct ClusterOptions {
     /// Context to use, from the file that `symphony context` writes. It provides what no other option gives; other
@@ -60,13 +60,13 @@ struct ClusterOptions {
     insecure_dev: bool,
 }
 
-/// Certificates, and whose they shall be.
+/// Certificates, and whose they must be.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     dir: PathBuf,
     /// The operator, as the context names it.
     operator: Option<String>,
-    /// The context, and the cluster of which it says the certificates are.
+    /// The context, and the cluster whose certificates it names.
     of: Option<(String, String)>,
 }
 
@@ -190,15 +190,15 @@ impl ClusterArgs {
         Ok(Some(Shown { dir, operator: context.identity, of }))
     }
 
-    /// How to talk to the cluster.
+    /// The connections to the cluster.
     pub(crate) fn net(&self) -> anyhow::Result<Net> {
         self.net_as(OPERATOR)
     }
 
-    /// How to talk to the cluster, as this role and name unless an identity is given.
+    /// The connections to the cluster, as this role and name unless an identity is given.
     pub(crate) fn net_as(&self, (role, name): (Role, &str)) -> anyhow::Result<Net> {
         let Some(Shown { dir, operator, of }) = self.shown(|| self.context())? else { return Ok(Net::plaintext()) };
-        // A context says which operator asks, not which frontend.
+        // A context names an operator, not a frontend.
         let operator = operator.filter(|_| role == Role::Operator);
         let identity = self.options.identity.clone().or(operator).unwrap_or_else(|| format!("{role}-{name}"));
         let file = |extension: &str| dir.join(format!("{identity}.{extension}"));
@@ -217,7 +217,7 @@ impl ClusterArgs {
         Ok(Net::secured(Arc::new(credentials)))
     }
 
-    /// How to talk to the federation.
+    /// The connections to the federation.
     pub(crate) fn federation_net(&self) -> anyhow::Result<Net> {
         self.for_federation().net()
     }
@@ -342,8 +342,8 @@ impl FromArgMatches for PublicArgs {
 }
 
 impl PublicArgs {
-    /// What options say, or else the context; variables where the command line names no context. `of_named`: it names
-    /// this one.
+    /// The options, or else the context; variables where the command line names no context. `of_named`: it names this
+    /// one.
     pub(crate) fn files(&self, context: Context, of_named: bool) -> PublicFiles {
         let given = |path: &Option<OsString>, is_on_line: bool| {
             // The variables may be those of another cluster, whose key is not for this one.

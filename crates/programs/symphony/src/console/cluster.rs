@@ -14,7 +14,7 @@ use crate::inspect::{events, members, subcluster_name};
 /// Events that are shown, the newest: a screen or two. `symphony get events` has all that are kept.
 const EVENTS_MAX: usize = 128;
 
-/// The answer to `/api/console`. `load` is what `top` says of queues and GPUs, `histories` what each frontend counted.
+/// The answer to `/api/console`. `load` is what `top` shows of queues and GPUs, `histories` what each frontend counted.
 pub(super) fn json(
     view: &View,
     load: &Value,
@@ -51,7 +51,7 @@ pub(super) fn json(
     })
 }
 
-/// One look says what waits, and nothing of what GPUs did between two.
+/// A single reading shows what waits, and not what GPUs did between two.
 pub(super) fn forget_gpu_times(load: &mut Value) {
     for (table, keys) in [("gpus", ["busy", "batches_per_s"]), ("subclusters", ["idle_fraction", "demand_gpus"])] {
         for row in load[table].as_array_mut().into_iter().flatten() {
@@ -80,7 +80,7 @@ pub(super) fn counts_json(counts: &Counts, over_s: f64) -> Value {
 pub(super) fn model_json(view: &View, name: &str) -> Option<Value> {
     let (id, model) = view.model_named(name)?;
     let failed = model.holders.values().find_map(|holder| holder.state.clone().err());
-    // A report by a backend that is gone says nothing about the present ones.
+    // A report by a backend that is gone does not concern the present ones.
     let reason = no_gpu(view, model).map(str::to_owned).or(failed);
     Some(json!({
         "name": model.spec.name, "subcluster": subcluster_name(view, model.subcluster),

@@ -41,7 +41,7 @@ use crate::top::Window;
 const LEADER_WITHIN: Duration = Duration::from_secs(2);
 /// How long any replica has; then what this process knew last is shown.
 const REPLICA_WITHIN: Duration = Duration::from_secs(1);
-/// How long a leader has to tell of a request or of its last batches: people wait for it.
+/// How long a leader may take to explain a request or its last batches: people wait for it.
 const BATCHES_WITHIN: Duration = Duration::from_secs(2);
 /// How long everything may take, the wait for the same question of others included; the page waits a little longer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(6);
@@ -59,14 +59,14 @@ const GPUS_OVER: Duration = Duration::from_secs(5);
 pub(crate) struct ProcessInfo {
     pub(crate) role: &'static str,
     pub(crate) name: String,
-    /// What people have to know of what it shows.
+    /// What people must know about the values it shows.
     pub(crate) note: Option<String>,
 }
 
 /// The last hour of the models, or of one.
 type History = Box<dyn Fn(Option<&str>) -> Value + Send + Sync>;
 
-/// What a frontend knows of its own requests: it needs no key to ask itself.
+/// What a frontend knows about its own requests: it needs no key to ask itself.
 pub(crate) struct OwnRequests {
     /// Its last hour, as its `/api/history` shows it.
     pub(crate) history: History,
@@ -97,7 +97,7 @@ struct Inner {
     explaining: tokio::sync::Semaphore,
 }
 
-/// A view of the cluster, and what people have to know of it.
+/// A view of the cluster, and what people must know about it.
 #[derive(Clone, Debug)]
 struct AnnotatedView {
     /// When it came, since the beginning of this process.
@@ -220,7 +220,7 @@ impl Inner {
         }
     }
 
-    /// What each frontend says by then, or why it says nothing, which goes to `notes`.
+    /// What each frontend has answered by then; why another has not goes to `notes`.
     async fn histories<T: DeserializeOwned + Counted + Send + 'static>(
         &self,
         annotated: &mut AnnotatedView,
@@ -292,12 +292,12 @@ impl Inner {
         Ok(model::json(&annotated.view, name, &series, &annotated.notes, unix_ms()))
     }
 
-    /// What `top` says of queues and GPUs between this view and those of the last seconds.
+    /// What `top` shows of queues and GPUs between this view and those of the last seconds.
     fn load(&self, annotated: &AnnotatedView) -> Value {
         let at = annotated.at;
         let mut window = self.window.lock().unwrap_or_else(PoisonError::into_inner);
         let (last, samples) = &mut *window;
-        // No page was open for a while: means over that time would say little of now.
+        // No page was open for a while: means over that time would say little about the present.
         if last.is_none_or(|last| last + 2 * GPUS_OVER < at) {
             *samples = Window::new(GPUS_OVER);
         }

@@ -6,7 +6,7 @@ use symphony_telemetry::history::{Counts, SLOT_S, SLOTS_MAX, Series};
 
 use super::cluster::{counts_json, model_json};
 
-/// A slot that has been counted for less than this says little, and is not shown before it has more.
+/// A slot that has been counted for less than this means little, and is not shown before it has more.
 const YOUNG_MS: u64 = 2_000;
 
 /// The answer to `/api/console/model`, of a model that the view has.

@@ -37,7 +37,7 @@ pub(super) fn batches_of_each(models: usize) -> u32 {
     (BATCHES_MAX / models.max(1)).min(512) as u32
 }
 
-/// The answer to `/api/console/gpus`. `load` is what `top` says of GPUs, `explanations` are those of batches.
+/// The answer to `/api/console/gpus`. `load` is what `top` shows of GPUs, `explanations` are those of batches.
 pub(super) fn json(load: &Value, explanations: &[String], notes: &[String], now_unix_ms: u64) -> Value {
     let parsed = explanations.iter().filter_map(|text| serde_json::from_str::<Value>(text).ok());
     let mut batches: Vec<_> = parsed.filter_map(|explained| batch(&explained)).collect();

@@ -106,7 +106,7 @@ pub(crate) struct Explained {
 
 impl Explained {
     /// # Errors
-    /// If another process than this frontend says it.
+    /// If the page is of another process than this frontend.
     pub(crate) fn of(self, frontend: &FrontendView) -> anyhow::Result<Option<PipelineExplanation>> {
         ensure!(self.boot == frontend.boot.get(), "another process answers there, or it has just begun anew");
         Ok(self.explanation)

@@ -24,8 +24,8 @@ pub(crate) fn presence(frontend: &FrontendView) -> (Option<bool>, String) {
     }
 }
 
-/// For how many seconds a replica is silent, in words; none if the leader of the control group hears it, or does not
-/// say.
+/// For how many seconds a replica is silent, in words; none if the leader of the control group receives its heartbeats,
+/// or does not report that.
 pub(crate) fn silent_s(member: &GroupMemberView) -> Option<u64> {
     member.silent.map(|silent| Duration::from(silent).as_secs()).filter(|seconds| *seconds >= REPLICA_SILENT_S)
 }

@@ -1,5 +1,5 @@
 //! The state of a running cluster, as tables and as JSON: for `get`, `describe`, `top`, the console and the pages of
-//! processes, which all say it in the same words.
+//! processes, which all use the same words.
 
 pub(crate) mod events;
 pub(crate) mod explanations;

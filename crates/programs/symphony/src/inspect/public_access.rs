@@ -16,7 +16,7 @@ const KEY_FILE: &str = "--key-file (SYMPHONY_KEY_FILE)";
 const PUBLIC_CA: &str = "--public-ca (SYMPHONY_PUBLIC_CA)";
 
 impl PublicArgs {
-    /// What options, variables and the context say; nothing, over plaintext, if none says anything.
+    /// The credentials from options, variables and the context; without any, none, over plaintext.
     ///
     /// # Errors
     /// If a file that is named cannot be read, or holds something else.
@@ -27,7 +27,7 @@ impl PublicArgs {
     }
 }
 
-/// What the variables say, for a process that serves: contexts are for people.
+/// The credentials from the variables, for a process that serves: contexts are for people.
 ///
 /// # Errors
 /// As [`PublicArgs::access`].

@@ -31,7 +31,7 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// What a view says, without frontends.
+    /// A sample from a view, without frontends.
     pub(crate) const fn of_view(at: Duration, view: View) -> Self {
         Self { at, view, frontends: BTreeMap::new() }
     }

@@ -169,7 +169,7 @@ impl LocalCluster {
         Ok(())
     }
 
-    /// Forgets the processes that have ended by themselves, and says how each ended.
+    /// Forgets the processes that have ended by themselves; returns how each ended.
     pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut ends = Vec::new();
         let mut runs = |process: &mut Process| {

@@ -161,7 +161,7 @@ impl LocalFederation {
         }
     }
 
-    /// Forgets the processes that have ended by themselves, and says how each ended.
+    /// Forgets the processes that have ended by themselves; returns how each ended.
     pub(crate) fn take_ended(&mut self) -> Vec<String> {
         let mut ends: Vec<_> = self.clusters.iter_mut().flat_map(LocalCluster::take_ended).collect();
         self.others.retain_mut(|process| {

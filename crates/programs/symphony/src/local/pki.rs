@@ -93,7 +93,7 @@ impl<'a> Pki<'a> {
         Ok(())
     }
 
-    /// How the operator talks to the cluster.
+    /// The operator's connections to the cluster.
     pub(crate) fn operator(&self) -> anyhow::Result<Net> {
         let Some(dir) = self.dir else { return Ok(Net::plaintext()) };
         let (role, name) = OPERATOR;

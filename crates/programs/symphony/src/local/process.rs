@@ -101,7 +101,7 @@ impl Process {
         self.stop_requested = true;
     }
 
-    /// If it has ended: whether it was told to.
+    /// If it has ended: whether it was asked to.
     pub(crate) const fn stop_requested(&self) -> bool {
         self.stop_requested
     }

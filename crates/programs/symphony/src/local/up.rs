@@ -87,7 +87,7 @@ fn alone(dir: &Path) -> anyhow::Result<File> {
     let mut lock = options.with_context(|| format!("cannot write {}", path.display()))?;
     match lock.try_lock() {
         Ok(()) => {
-            // For the words that another one says below.
+            // Another process's error below names this one.
             let written = lock.set_len(0).and_then(|()| write!(lock, "{}", std::process::id()));
             written.with_context(|| format!("cannot write {}", path.display()))?;
             Ok(lock)
@@ -105,7 +105,7 @@ fn alone(dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-/// Runs several clusters until it is told to stop.
+/// Runs several clusters until it is stopped.
 async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> {
     let frontend =
         [("grpc", &layout.frontend.grpc), ("rest", &layout.frontend.rest), ("metrics", &layout.frontend.metrics)];
@@ -137,7 +137,7 @@ async fn federated(layout: &FederationLayout, dir: &Path) -> anyhow::Result<()> 
     result
 }
 
-/// Listen addresses of all processes of a federation: whatever the configuration says, clusters differ by their ports.
+/// Listen addresses of all processes of a federation: clusters differ by their ports, not by their configured hosts.
 pub(super) fn federation_host(args: &UpArgs) -> Ipv4Addr {
     args.host.unwrap_or(Ipv4Addr::LOCALHOST)
 }
@@ -355,7 +355,7 @@ fn ports(layout: &Layout) -> Vec<(String, Address)> {
     ports
 }
 
-/// The contexts that tools find; what is wrong with their file, tools say themselves.
+/// The contexts that tools find; tools report errors in their file themselves.
 fn contexts() -> Contexts {
     contexts::path().and_then(|path| Contexts::read(&path).ok()).unwrap_or_default()
 }

@@ -73,7 +73,7 @@ fn an_outage_of_a_model_alerts_within_half_a_minute() {
     assert!(seconds(config, "scrape_interval:") + 2 * evaluated + seconds(rule, "for:") <= 30);
 }
 
-/// Metrics and labels of the rules that there are not.
+/// Metrics and labels of the rules that do not exist.
 fn problems(rules: &str, names: &[MetricName]) -> Vec<String> {
     let text = without_comments(rules);
     let rules = rules_of(&text);

@@ -158,7 +158,7 @@ fn federated_console(
     console(own, (net, control), frontend, Some(note))
 }
 
-/// What stands before the public ports, each if it is configured.
+/// TLS and tenants of the public ports, each if it is configured.
 type PublicAccess = (Option<Arc<PublicTls>>, Option<Arc<Tenants>>);
 
 fn public_access(config: &NodeConfig, own: &FrontendConfig, registry: &Registry) -> anyhow::Result<PublicAccess> {

@@ -37,8 +37,8 @@ use crate::cli::NodeArgs;
 use crate::console::{Console, ProcessInfo};
 use crate::exit::bad_input;
 
-/// How long a process that is told to stop may take to hand over or finish its work. Service managers should wait a
-/// little longer before they kill it.
+/// How long a process may take to hand over or finish its work before it stops. Service managers should wait a little
+/// longer before they kill it.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The configuration as file, environment and arguments give it now.

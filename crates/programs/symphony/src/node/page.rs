@@ -61,7 +61,7 @@ pub(crate) fn view_json(view: &View, role: &str, name: &str, counts: &dyn Fn(&st
         .iter()
         .map(|(id, m)| {
             let failed = m.holders.values().find_map(|r| r.state.clone().err());
-            // A report by a backend that is gone says nothing about the present ones.
+            // A report by a backend that is gone does not concern the present ones.
             let reason = no_gpu(view, m).map(str::to_owned).or(failed).unwrap_or_default();
             json!({ "id": id.get(), "name": m.spec.name, "subcluster": m.subcluster.get(),
                     "slo_ms": m.spec.slo.as_millis_f64(), "ready": m.is_ready(view), "reason": reason,

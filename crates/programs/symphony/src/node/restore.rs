@@ -169,7 +169,7 @@ async fn check_none_listens(all: BTreeMap<String, NodeId>, what: &str) -> anyhow
     )))
 }
 
-/// What is lost, and what is to be done now.
+/// What is lost, and what to do now.
 fn next_steps(cluster: &ClusterConfig, me: NodeId, data_dir: &Path, backup: &Backup, index: u64) -> String {
     let others = cluster.scheduler.iter().map(|replica| replica.id).filter(|&id| id != me);
     let others = then(others, "scheduler.data_dir");

@@ -26,7 +26,7 @@ pub(super) const EXPIRES: MetricName = MetricName {
 /// The newest level that a process of a debug build knows: tests have clusters of two releases by it.
 const TEST_LEVEL: &str = "SYMPHONY_TEST_LEVEL";
 
-/// What this process knows of a cluster's levels: all that its release does.
+/// What this process knows about a cluster's levels: all that its release does.
 fn level() -> ClusterLevel {
     let test_level = cfg!(debug_assertions).then(|| std::env::var(TEST_LEVEL).ok()).flatten();
     let newest = test_level.and_then(|number| number.parse().ok()).map_or(Level::NEWEST, Level::new);

@@ -28,7 +28,7 @@ async fn ping_watchdog(period: Duration, others: Vec<Handle>, ping: impl Fn()) {
     loop {
         ticks.tick().await;
         for other in &others {
-            // One that has ended says so at once: then the process stops, which is no hang.
+            // A runtime that has ended fails it at once: then the process stops, which is no hang.
             let _ = other.spawn(async {}).await;
         }
         ping();

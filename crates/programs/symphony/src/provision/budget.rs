@@ -15,7 +15,7 @@ struct Share {
     min: u32,
 }
 
-/// Money that several templates share. What one of them has it keeps until it wants less itself.
+/// Money that several templates share. Each of them keeps what it has until it wants less itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     per_hour: f64,

@@ -130,7 +130,7 @@ pub(crate) struct Provisioned {
     pub(crate) pki: Option<PathBuf>,
     /// The folder of configurations and logs.
     pub(crate) dir: PathBuf,
-    /// How the cluster is talked to, and where.
+    /// The connections to the cluster, and its addresses.
     pub(crate) net: Net,
     pub(crate) control_addrs: Vec<String>,
     /// How many replicas there should be.

@@ -9,9 +9,9 @@ use tokio::time::Instant;
 /// The delay before a process that ended by itself is restarted: one that cannot run must not use up the machine's
 /// time.
 const RESTART_AFTER: Duration = Duration::from_secs(2);
-/// A replica that does not drain in this time is told to stop; it then has a few seconds to finish its work.
+/// A replica that does not drain in this time is stopped; it then has a few seconds to finish its work.
 pub(crate) const DRAIN_WITHIN: Duration = Duration::from_secs(60);
-/// A replica that was told to stop and does not is killed after this time, which exceeds a process's own limit.
+/// A replica that does not stop is killed after this time, which exceeds a process's own limit.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// The observed state of a replica.
@@ -58,7 +58,7 @@ enum Phase {
     },
 }
 
-/// All replicas that there are.
+/// All replicas.
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
     phases: BTreeMap<u32, Phase>,

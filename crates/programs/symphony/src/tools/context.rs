@@ -11,7 +11,7 @@ use crate::exit::bad_input;
 use crate::inspect::table;
 
 const CONTEXT_VARIABLE: &str = "SYMPHONY_CONTEXT";
-/// What says a part of what contexts say.
+/// The variables that set what a context sets, too.
 const VARIABLES: [&str; 8] = [
     CONTEXT_VARIABLE,
     "SYMPHONY_CLUSTER",

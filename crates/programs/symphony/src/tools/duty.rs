@@ -11,7 +11,7 @@ use super::operation::{not_done, query_error};
 use crate::cli::{DrainArgs, DutyArgs};
 use crate::exit::bad_input;
 
-/// How often a draining process is looked at.
+/// How often a draining process is checked.
 const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// The most models that a warning names.

@@ -152,7 +152,7 @@ async fn until<T>(
     match tokio::time::timeout(wait, waiting).await {
         Ok(found) => found,
         Err(_) => {
-            // Only the leader knows of GPUs.
+            // Only the leader knows the GPUs.
             let newest = federation.get(true, VIEW_WITHIN).await.ok();
             let no_gpu = newest.as_ref().and_then(|view| view.models.get(name)).map(without_gpu).unwrap_or_default();
             let why = match (last.is_empty(), no_gpu.is_empty()) {
@@ -211,7 +211,7 @@ pub(crate) fn client(federation: &FederationArgs, who: &ClusterArgs) -> anyhow::
     federation.client(who)?.map_or_else(standard, Ok)
 }
 
-/// What that federation says.
+/// The view of that federation.
 pub(crate) async fn fetch_view(
     federation: &FederationArgs,
     who: &ClusterArgs,

@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &GetArgs) -> anyhow::Result<()> {
     }
     watch::run(async |is_first: bool| {
         let (page, compared) = ask(args, &source).await?;
-        // What existed and is gone is shown as nothing.
+        // An object that is gone is shown as nothing.
         let text = |page: Page| -> anyhow::Result<String> {
             page.called(args.what, name, is_first)?.text_of_many(args.output)
         };

@@ -52,7 +52,7 @@ impl Page {
     /// The same, where nothing may be called so any more unless it is needed.
     pub(super) fn called(self, what: What, name: Option<&str>, is_needed: bool) -> anyhow::Result<Self> {
         let Some(name) = name else { return Ok(self) };
-        // The columns by which a row is called, the one that messages have last.
+        // The columns that name a row, the one for messages last.
         let (kind, list, columns): (_, _, &[&str]) = match what {
             What::Models => ("model", "models", &["ID", "NAME"]),
             What::Pipelines => ("pipeline", "pipelines", &["NAME"]),

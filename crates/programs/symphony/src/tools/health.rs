@@ -9,7 +9,7 @@ use symphony_config::{Address, NodeConfig, Role};
 use crate::cli::HealthArgs;
 use crate::exit::bad_input;
 
-/// A process that does not say within this time that it is alive counts as dead; health checks wait 5 s themselves.
+/// A process that does not answer within this time that it is alive counts as dead; health checks wait 5 s themselves.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) async fn run(args: &HealthArgs) -> anyhow::Result<()> {

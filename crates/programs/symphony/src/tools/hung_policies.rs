@@ -85,7 +85,7 @@ struct Watched {
     checks: u128,
 }
 
-/// What a policy was asked and has not answered.
+/// The call that a policy has not returned from.
 #[derive(Clone, Copy, Default, PartialEq)]
 enum Doing {
     #[default]

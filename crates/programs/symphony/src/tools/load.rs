@@ -95,7 +95,7 @@ fn frontend(args: &LoadArgs, context: Option<Named>) -> anyhow::Result<String> {
     }
 }
 
-/// How a load generator talks to the cluster of which it is a frontend.
+/// The connections of a load generator to the cluster of which it is a frontend.
 fn native_net(cluster: &ClusterArgs) -> anyhow::Result<Net> {
     let remedy = "symphony load --protocol native is a frontend of the cluster and needs a frontend's certificate: --identity frontend-load \
                   (`symphony up` makes that one, `symphony certs` makes others)";

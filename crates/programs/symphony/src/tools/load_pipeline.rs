@@ -31,7 +31,7 @@ pub(super) fn offered(pipeline: &PipelineDeclaration) -> OfferedModel {
 /// Its inputs: random tensors, or the canvases of the demo if it takes pictures.
 ///
 /// # Errors
-/// If what is asked for is nothing that it takes.
+/// If the pipeline does not take the requested inputs.
 pub(super) fn inputs(
     requested: Option<LoadInputs>,
     given: &LoadedModel,

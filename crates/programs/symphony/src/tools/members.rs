@@ -34,7 +34,7 @@ pub(crate) async fn run(command: &MembersCommand) -> anyhow::Result<()> {
         MembersCommand::Remove(args) => match removed(args).await? {
             Removed::Frontend(frontend) => return remove_frontend(args, frontend).await,
             Removed::Scheduler(id) => {
-                // Only now is it known that there is such a replica.
+                // Only now is it known that the replica exists.
                 eprintln!("n{id} hands over what it leads, and leaves");
                 (pb::ChangeReplicasRequest { remove: id, ..Default::default() }, &args.operation, &args.cluster)
             }

@@ -157,7 +157,7 @@ pub(crate) async fn load_and_wait(
     })
 }
 
-/// Waits until a backend has the model, or could not load it, and says why.
+/// Waits until a backend has loaded the model, or could not load it; the error says why.
 pub(crate) async fn until_ready(
     control: &ControlClient,
     name: &str,

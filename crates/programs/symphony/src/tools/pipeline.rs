@@ -84,7 +84,7 @@ async fn unload(args: &PipelineUnloadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a stage has of the budget, in milliseconds.
+/// A stage's part of the budget, in milliseconds.
 pub(super) fn budget_ms(pipeline: &PipelineView, stage: usize) -> Option<f64> {
     let budget = pipeline.split.as_ref()?.budgets_ns.get(stage)?;
     Some(Nanos::new(*budget).as_millis_f64())
@@ -92,7 +92,7 @@ pub(super) fn budget_ms(pipeline: &PipelineView, stage: usize) -> Option<f64> {
 
 /// The edges, with γ as the split has it.
 fn edges(pipeline: &PipelineView) -> Vec<Value> {
-    // What was loaded has been checked.
+    // A loaded pipeline has been checked.
     let wiring = pipeline.declaration.validate().map(|wiring| wiring.edges).unwrap_or_default();
     let edge = |(at, edge): (usize, &symphony_pipeline::WiredEdge)| {
         let measured = pipeline.split.as_ref().and_then(|split| split.gammas.get(at)).map(|gamma| gamma.get());

@@ -9,8 +9,8 @@ use tokio::time::MissedTickBehavior;
 /// The period of questions, as that of `top`: leaders report once a second.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// Prints what `ask` says first, and again when it says something else second, until Ctrl-C or until standard output is
-/// closed. Its argument says whether nothing was printed yet.
+/// Prints the first of the two texts of `ask`, and again whenever the second has changed, until Ctrl-C or until
+/// standard output is closed. The argument of `ask` is whether nothing was printed yet.
 ///
 /// # Errors
 /// If the first question has no answer. Later ones are asked again.
@@ -48,8 +48,8 @@ async fn repeat(ask: impl AsyncFn(bool) -> anyhow::Result<(String, String)>) -> 
     }
 }
 
-/// Whether standard output is a pipe or a terminal whose other end is closed. What never changes is never printed, and
-/// so would never find out.
+/// Whether standard output is a pipe or a terminal whose other end is closed. A page that never changes is never
+/// printed, and so the closed output would never be noticed.
 fn reader_is_gone() -> bool {
     let out = std::io::stdout();
     let mut fds = [PollFd::new(out.as_fd(), PollFlags::empty())];

@@ -30,7 +30,7 @@ pub(crate) fn register_backend(request: pb::RegisterBackendRequest) -> Command {
     })
 }
 
-/// What a frontend says of tenants. Numbers that make no sense are the book's to judge.
+/// A frontend's report on tenants. Numbers that make no sense are the book's to judge.
 pub(crate) fn demands(tenants: Vec<pb::TenantDemand>) -> Result<BTreeMap<String, TenantDemand>, Status> {
     if tenants.len() > TENANTS_MAX {
         return Err(Status::invalid_argument(format!("{} tenants; expected at most {TENANTS_MAX}", tenants.len())));

@@ -52,7 +52,7 @@ impl Operations {
         Ok(Operation { id, actor, at_unix_ms, avoid: None, action })
     }
 
-    /// The actor, as the certificate of the connection says.
+    /// The actor, by the certificate of the connection.
     ///
     /// # Errors
     /// As [`client_operation`](Self::client_operation).

@@ -124,8 +124,8 @@ impl ControlService {
     }
 }
 
-/// Checks that the caller has the role and the name that it claims. With roles alone, one stolen certificate could
-/// speak for every process of its role.
+/// Checks that the caller has the role and the name that it claims. With roles alone, one stolen certificate could act
+/// for every process of its role.
 fn check_identity(peer: &PeerInfo, role: Role, name: &str) -> Result<(), Status> {
     if peer.may_be(role, name) {
         Ok(())

@@ -11,7 +11,7 @@ use crate::config::Liveness;
 /// lost.
 const DECLARE_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
-/// What the detector hears.
+/// The detector's inputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DetectorEvent {
     /// A sign of life.

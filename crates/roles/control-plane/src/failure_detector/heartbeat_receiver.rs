@@ -42,7 +42,7 @@ const IDLE_MAX: Duration = Duration::from_secs(5);
 /// An acknowledgement that cannot be sent at once is useless later.
 const ACK_WITHIN: Duration = Duration::from_millis(1);
 
-/// What the Raft leader knows of the sending replicas.
+/// What the Raft leader knows about the sending replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct HeartbeatRecords {
     pub(crate) leadership: watch::Receiver<Leadership>,

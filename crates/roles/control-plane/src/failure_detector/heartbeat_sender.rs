@@ -134,7 +134,7 @@ impl ToLeader {
     }
 }
 
-/// Whether an address refuses connections: the one answer that tells a dead process from a slow one.
+/// Whether an address refuses connections: the one answer that distinguishes a dead process from a slow one.
 pub(crate) fn refuses(addr: &str, within: Duration) -> bool {
     let candidates: Vec<SocketAddr> = addr.to_socket_addrs().map(Iterator::collect).unwrap_or_default();
     let refused = |candidate: &SocketAddr| {

@@ -45,8 +45,7 @@ impl BootHistory {
         self.boots().contains(&boot)
     }
 
-    /// The log says that the cluster has registered this boot: no replica with more of the log will name an earlier
-    /// one.
+    /// The cluster has registered this boot, by the log: no replica with more of the log will name an earlier one.
     ///
     /// # Errors
     /// If the disk fails; then the record is longer than it has to be.

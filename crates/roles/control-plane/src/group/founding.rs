@@ -80,7 +80,7 @@ fn ends(config: &ControlPlaneConfig, error: FoundingError) -> Fatal {
     }
 }
 
-/// What a view says of the replica that asks for it.
+/// Whether a view knows the replica that asks for it.
 fn member_status(me: NodeId, view: &View) -> MemberStatus {
     if view.nodes.contains_key(&me) {
         MemberStatus::Known
@@ -144,7 +144,7 @@ async fn ask(proposer: &Proposer, node: NodeId, question: Question) -> Result<(u
     let answer = timeout(ANSWER_WITHIN, client.get(pb::GetRequest { linearizable })).await;
     let answer = answer.map_err(|_| format!("no answer within {ANSWER_WITHIN:?}"))?;
     let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
-    // Only its leader speaks for a quorum.
+    // Only its leader answers for a quorum.
     if question == Question::Replica && answer.replica != node.get() {
         return Err(format!("replica {} answers there", answer.replica));
     }

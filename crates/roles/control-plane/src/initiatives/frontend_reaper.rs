@@ -151,7 +151,7 @@ mod tests {
     }
 
     impl Scene {
-        /// Starts to forget from this number of frontends on.
+        /// Silent frontends are forgotten once there are this many.
         fn new(crowd: usize) -> Self {
             let presence = FrontendPresence::default();
             let frontend_reaper = FrontendReaper { presence: presence.clone(), crowd };

@@ -12,7 +12,7 @@ use symphony_types::{FrontendId, Nanos};
 /// A frontend without a report for this long does not count.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
 
-/// The least that counts: fewer results say too little of γ, and fewer hops of their time.
+/// The least that counts: fewer results give no reliable γ, and fewer hops no reliable time.
 const COUNTED_MIN: f64 = 50.0;
 
 /// Counts that older reports weigh less and less in.
@@ -75,8 +75,7 @@ impl PipelineBook {
         Self { over, counted: BTreeMap::new() }
     }
 
-    /// Takes a frontend's report. What it says of other pipelines, or of another version than the one served, is
-    /// ignored.
+    /// Takes a frontend's report. Reports on other pipelines, or on another version than the one served, are ignored.
     pub(crate) fn take(
         &mut self,
         now: Instant,

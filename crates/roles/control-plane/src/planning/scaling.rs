@@ -79,7 +79,8 @@ struct Scaled {
     counts: LeadCounts,
     gpu_use: GpuUse,
     advice: Option<Advice>,
-    /// When the autoscaler last released GPUs. It says so once, and again after a pause; in between the advice stands.
+    /// When the autoscaler last released GPUs. A release is advised once, and again after a pause; in between the
+    /// advice stands.
     released: Option<Instant>,
     /// By kind: the wanted number of GPUs, and when more were last asked for; none if none are on order.
     orders: Vec<Option<(u32, Instant)>>,

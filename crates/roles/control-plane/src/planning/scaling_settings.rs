@@ -24,7 +24,7 @@ pub struct ScalingSettings {
 impl ScalingSettings {
     /// The settings for a sub-cluster with these capacities per GPU, by kind.
     pub(crate) fn of_kinds(&self, capacities: impl Iterator<Item = f64>) -> AutoscalerSettings {
-        // What the budget is spent on is not for every kind.
+        // Within a budget the minimum does not apply to each kind.
         let (min, max) = (if self.fleet.is_some() { 0 } else { self.gpus_min }, self.gpus_max);
         let kinds = capacities.map(|capacity| KindSettings { min, max, capacity }).collect();
         AutoscalerSettings { kinds, ..self.autoscaler.clone() }

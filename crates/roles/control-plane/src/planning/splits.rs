@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use crate::planning::learnt_profiles::LearntProfiles;
 use crate::planning::pipeline_book::{MeasuredPipeline, PipelineBook};
 
-/// How often all pipelines are looked at: a γ that doubles is noticed well within an epoch.
+/// How often all pipelines are checked: a γ that doubles is noticed well within an epoch.
 const SPLIT_EVERY: Duration = Duration::from_secs(2);
 
 /// The part of the SLO by which a stage's budget must have changed for a new split: each one is an entry of the log,

@@ -17,7 +17,7 @@ const SHARED_EVERY: Duration = Duration::from_secs(1);
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// Begins with an equal part, by whichever cluster shows first how many share; where the control group of this one
-/// divides the quotas, tells what the tenants are asked for, and takes the shares, until `ended`.
+/// divides the quotas, reports the tenants' demand and takes their shares, until `ended`.
 pub(crate) async fn share_quotas(
     tenants: Arc<Tenants>,
     cluster: Arc<Cluster>,
@@ -42,7 +42,7 @@ pub(crate) async fn share_quotas(
     if !divides {
         return;
     }
-    // What was asked for until now is no second's demand.
+    // The demand until now is not that of one second.
     tenants.demands(f64::INFINITY);
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + SHARED_EVERY, SHARED_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

@@ -12,7 +12,7 @@ use crate::oip::{InferError, QuotaKind};
 
 /// Weight of the newest request in the mean cost of a request.
 const COST_WEIGHT: f64 = 0.05;
-/// What a request is taken for as long as none was read: an item, and this part of a second's GPU time. Without any
+/// The assumed items of a request until one has been read: an item, and this part of a second's GPU time. Without any
 /// demand there would be no share, and without a share no request is ever read.
 const UNREAD_ITEMS: f64 = 1.0;
 const UNREAD_GPU_PART: f64 = 1e-3;
@@ -20,7 +20,7 @@ const UNREAD_GPU_PART: f64 = 1e-3;
 const WAIT_MAX: Nanos = Nanos::from_millis(60_000);
 /// The wait where there is no share at all: it follows the demand within this time.
 const WAIT_WITHOUT_SHARE: Nanos = Nanos::from_millis(4000);
-/// Weight of the newest second in what is asked for: shares shall follow loads, and not every burst.
+/// Weight of the newest second in what is asked for: shares follow loads, and not every burst.
 const OFFERED_WEIGHT: f64 = 0.5;
 
 /// A tenant, as the file has it now.
@@ -91,7 +91,7 @@ impl Quota {
         self.cost += if self.cost > 0.0 { COST_WEIGHT * (cost - self.cost) } else { cost };
     }
 
-    /// A request was refused before it was read. What it would have cost is asked for all the same.
+    /// A request was refused before it was read. Its cost still counts as demand.
     fn asks_unread(&mut self, guess: f64) {
         self.requested += if self.cost > 0.0 { self.cost } else { guess };
     }
@@ -159,7 +159,7 @@ impl Tenant {
             QuotaKind::GpuSeconds => self.config.gpu_seconds_per_s,
         };
         let per_second = per_second.unwrap_or_default().to_string();
-        // A bucket that nothing fills says for ever.
+        // A bucket that nothing fills has an infinite wait.
         let wait = if wait == Nanos::MAX { WAIT_WITHOUT_SHARE } else { wait.min(WAIT_MAX) };
         InferError::QuotaExceeded { tenant: self.config.name.clone(), kind, per_second, wait }
     }
@@ -237,7 +237,7 @@ impl Tenant {
     pub(crate) fn take_share(&self, now: Time, share: TenantShare) {
         let set = |quota: &mut Option<Quota>, share: Option<f64>| {
             if let (Some(quota), Some(share)) = (quota, share) {
-                // Whatever the leader says, never more than the file does.
+                // Never more than the file allows, even if the leader grants more.
                 quota.bucket.set_rate(now, share.clamp(0.0, quota.whole));
             }
         };

@@ -25,7 +25,7 @@ use crate::access::tenant::{Tenant, TenantCounts};
 use crate::metrics;
 use crate::oip::{AccessError, Caller, Credential, KnownBy, Shown};
 
-/// How often the file is looked at: a key that was taken out of it is good for no longer.
+/// How often the file is checked: a removed key is valid for no longer than this.
 const RELOAD_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -135,8 +135,8 @@ impl Tenants {
     /// Reads the file again if it has changed; true if it had. It may block.
     ///
     /// # Errors
-    /// If it cannot be used: then the former one stays. What was read and makes no sense is read again once it has
-    /// changed; what could not be read, each time.
+    /// If it cannot be used: then the former one stays. A malformed file is read again once it has changed; what could
+    /// not be read, each time.
     pub fn reload(&self) -> Result<bool, String> {
         let mut last = self.last_read.lock().unwrap_or_else(PoisonError::into_inner);
         let reloaded =
@@ -223,7 +223,7 @@ impl Tenants {
     /// The caller, by the credentials that it shows.
     ///
     /// # Errors
-    /// If it shows nothing, or nothing that is known.
+    /// If it shows no credential, or an unknown one.
     pub(crate) fn caller(&self, shown: &Shown<'_>) -> Result<Caller, AccessError> {
         let credential = Credential::of(shown.headers);
         Ok(self.known(&credential, shown.certificate)?.showing(credential))
@@ -232,7 +232,7 @@ impl Tenants {
     fn known(&self, credential: &Credential, certificate: &[String]) -> Result<Caller, AccessError> {
         let book = self.book();
         let found = match credential.token() {
-            // Keys are as random as their hashes, so how long this takes tells nothing of either.
+            // Keys are as random as their hashes, so the time that this takes reveals neither.
             Some(key) => {
                 let by = KnownBy::Key(Sha256::digest(key.as_bytes()).into());
                 book.find(by).ok_or(AccessError::UnknownKey)
@@ -245,7 +245,7 @@ impl Tenants {
         found.inspect_err(|error| self.refused("", error.error_status().reason))
     }
 
-    /// The caller as the file has it by now, if what it showed is still good for one of these rights.
+    /// The caller by the present file, if its credential still has one of these rights.
     ///
     /// # Errors
     /// If not, which is counted.
@@ -277,7 +277,7 @@ impl Tenants {
         let certificate = page.connection.map_or(&[][..], |connection| connection.certificate.get());
         let rights: &'static [Right] = match page.page {
             Page::Metrics | Page::View => &[Right::Status],
-            // Then the page can say what is missing.
+            // Then the page can show what is missing.
             Page::Files => &[Right::Status, Right::Console],
             Page::Cluster => &[Right::Console],
         };

@@ -159,7 +159,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// A cluster that says nothing but `view`.
+    /// A cluster with this view, and no links.
     #[cfg(test)]
     pub(crate) fn showing(id: FrontendId, identity: &FrontendIdentity, view: View) -> Arc<Self> {
         let routes = routes(&view);
@@ -180,7 +180,7 @@ impl Cluster {
         })
     }
 
-    /// From now on it says `view`; what [`Cluster::is_cordoned`] says stays.
+    /// Replaces the view; [`Cluster::is_cordoned`] does not change.
     #[cfg(test)]
     pub(crate) fn show(&self, view: &View) {
         self.take_routes(view);
@@ -224,7 +224,7 @@ impl Cluster {
         self.control.call_first(leader.as_deref(), within, call).await.map(|_| ())
     }
 
-    /// Where the leader of the control group is, as far as the view tells.
+    /// The address of the leader of the control group, if the view has it.
     fn control_leader(&self) -> Option<String> {
         let view = self.view.borrow();
         view.control_leader.and_then(|leader| view.nodes.get(&leader)).map(|node| node.control_addr.clone())
@@ -251,7 +251,7 @@ impl Cluster {
         Arc::clone(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether the cluster says that this frontend is to take nothing new.
+    /// Whether this frontend is cordoned: the cluster wants it to take no new requests.
     pub(crate) fn is_cordoned(&self) -> bool {
         let cordons = |view: &View| {
             view.frontends.get(&self.id).is_some_and(|f| f.boot == self.identity.boot && !f.duty.takes_work())

@@ -4,8 +4,8 @@ use symphony_protocol::federation::FederationView;
 
 /// The clusters in the order in which they are tried for a model: its home, where it is on its way to, then where a
 /// copy of it may be left. One that does not answer comes last: a cluster that has the model and answers is better.
-/// What another cluster serves under the name is its operator's own model, and no answer. A model that the view does
-/// not name may be anywhere.
+/// Another cluster's model of the name is its operator's own, and no substitute. A model that the view does not name
+/// may be anywhere.
 pub(crate) fn in_order<'a>(view: &FederationView, model: &str, clusters: impl Iterator<Item = &'a str>) -> Vec<usize> {
     let placed = view.models.get(model);
     let rank = |name: &str| {

@@ -74,7 +74,7 @@ async fn a_request_that_was_withheld_has_its_input_before_anybody_can_hear_of_it
     while !cluster.table.waits_for(SUBCLUSTER) {
         std::thread::yield_now();
     }
-    // A new leader would hear of it from here on.
+    // From here on it would be announced to a new leader.
     assert_eq!(cluster.table.payload(sequence).as_deref(), Some(&b"picture"[..]));
     drop(links);
     announcing.join().unwrap();

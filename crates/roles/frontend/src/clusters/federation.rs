@@ -1,4 +1,4 @@
-//! What a frontend of several clusters does beside requests: it joins them, withdraws what a lost one has, and tells
+//! What a frontend of several clusters does beside requests: it joins them, withdraws what a lost one has, and reports
 //! demand.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::oip::ModelState;
 
 /// Pause before a cluster that did not take this frontend in is asked again.
 const JOIN_AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// How often the leader of a federation hears what clients ask for, and how long one report may take.
+/// How often the demand of clients is reported to the leader of a federation, and how long one report may take.
 const RATES_EVERY: Duration = Duration::from_secs(1);
 const RATES_WITHIN: Duration = Duration::from_millis(900);
 

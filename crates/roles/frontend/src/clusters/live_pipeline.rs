@@ -77,7 +77,7 @@ impl LivePipeline {
     }
 }
 
-/// The model that answers a stage, as far as this cluster's view tells.
+/// The model that answers a stage, by this cluster's view.
 pub(crate) fn route_of<'a>(stage: &DeclaredStage, routes: &'a Routes) -> Option<&'a Route> {
     let exact = routes.get(&stage.model);
     let versions = if stage.names_a_version() { Vec::new() } else { versions_of(routes, &stage.model) };
@@ -91,7 +91,7 @@ fn fastest(route: &Route) -> Option<LatencyProfile> {
 }
 
 /// The profile by which a stage is left time at least. Budgets follow from what batches took, where that was measured:
-/// if one is shorter than ℓ(1), the profile says too much, and nothing shall be refused for it.
+/// if one is shorter than ℓ(1), the profile is too slow, and no request may be refused for that.
 fn as_budgeted((profile, budget): (LatencyProfile, Nanos)) -> LatencyProfile {
     if profile.latency(1) <= budget {
         return profile;

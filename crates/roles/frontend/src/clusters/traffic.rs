@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use symphony_protocol::view::Traffic;
 
 /// The fraction of the golden ratio, and that of the plastic ratio, in 2⁻⁶⁴: multiples of either fall evenly into
-/// [0, 1), and those of one say nothing of those of the other. Every hundred requests are so split as all of them.
+/// [0, 1), and those of one are independent of those of the other. Every hundred requests are so split as all of them.
 const OF_VERSIONS: u64 = 0x9e37_79b9_7f4a_7c15;
 const OF_COPIES: u64 = 0xc13f_a9a9_02a6_328f;
 

@@ -138,8 +138,8 @@ impl PipelineCounters {
         });
     }
 
-    /// A request of the next stage has been made. Budgets are split by the time until now; the histogram also has what
-    /// comes until a leader hears of it, which is long where there is none.
+    /// A request of the next stage has been made. Budgets are split by the time until now; the histogram also has the
+    /// time until it is announced to a leader, which is long where there is none.
     pub(crate) fn hop(&self, pipeline: &LivePipeline, result_at: Instant, now: Instant) -> Hop {
         let took = now.saturating_duration_since(result_at);
         self.with(pipeline, |counted| {
@@ -171,7 +171,7 @@ impl PipelineCounters {
         });
     }
 
-    /// What was counted of these pipelines since it was taken last.
+    /// The counts of these pipelines since the last call.
     pub(crate) fn take(&self, now: Instant, is_wanted: impl Fn(&str) -> bool) -> Vec<pb::PipelineCounts> {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         let take = |(name, counted): (&String, &mut Counted)| {

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use crate::clusters::cluster::Cluster;
 use crate::inner::Inner;
 
-/// How often the leader hears what was counted: splits follow loads within a few of these.
+/// How often counts are reported to the leader: splits follow loads within a few of these.
 const REPORTED_EVERY: Duration = Duration::from_secs(1);
-/// How long one report may take. What is not reported in time is lost: the next one says as much.
+/// How long one report may take. What is not reported in time is lost: the next report serves as well.
 const REPORTED_WITHIN: Duration = Duration::from_secs(1);
 
-/// Tells the leader of the cluster's control group what was counted of its pipelines, until the frontend ends.
+/// Reports the counts of its pipelines to the leader of the cluster's control group, until the frontend ends.
 pub(crate) async fn report_pipelines(inner: Arc<Inner>, cluster: Arc<Cluster>) {
     let mut ticks = tokio::time::interval_at(tokio::time::Instant::now() + REPORTED_EVERY, REPORTED_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

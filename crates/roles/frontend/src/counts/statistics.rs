@@ -1,4 +1,4 @@
-//! What each model's requests cost so far, and what the metrics say of them.
+//! What each model's requests cost so far, and their metrics.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -77,10 +77,9 @@ impl Hour {
         Self { now_unix_ms, history: History::new(now_unix_ms) }
     }
 
-    /// The clock says this.
+    /// Sets the time of the clock.
     fn at(&mut self, unix_ms: u64) {
-        // What was counted by a clock that was wrong has wrong times, and would take all that comes until they are
-        // over.
+        // Counts by a wrong clock have wrong times, and would take in all later ones until those times have passed.
         if unix_ms.saturating_add(STEP_BACK_MAX_MS) < self.now_unix_ms {
             *self = Self::begin(unix_ms);
         }
@@ -316,7 +315,7 @@ impl Statistics {
 }
 
 impl ModelCounts {
-    /// What the protocol's statistics say of it.
+    /// Adds a request to the protocol's statistics.
     fn count_run(&mut self, observed: &RequestEnd) {
         let elapsed = Nanos::from(observed.elapsed);
         let Some((batch, execution)) = observed.ran else {

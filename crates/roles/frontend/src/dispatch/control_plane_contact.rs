@@ -1,18 +1,18 @@
-//! Whether any replica could name another leader for one that is gone: what the other replicas say of the control
+//! Whether any replica could name another leader for one that is gone: the other replicas' contact with the control
 //! group.
 
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
 
-/// How long the other replicas' word counts. There may be a thousand sub-clusters whose leader is gone, and they are
+/// How long the other replicas' answers count. There may be a thousand sub-clusters whose leader is gone, and they are
 /// asked once.
 const WORD_COUNTS_FOR: Duration = Duration::from_millis(250);
 /// How long a leader may be looked for while no replica answers at all. As long as a leader goes on without the control
 /// group.
 const UNREACHED_FOR: Duration = Duration::from_secs(1);
 
-/// What a replica says, asked for a sub-cluster that it does not lead.
+/// A replica's answer about a sub-cluster that it does not lead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContactAnswer {
     /// It has had contact with a quorum lately: the next leader is named in a moment.

@@ -52,7 +52,7 @@ pub(crate) struct LeaderLink {
     /// Whether the leader has stopped because it lost the control group, or is gone and no replica could name another
     /// one.
     pub(crate) suspended: Arc<AtomicBool>,
-    /// What the other replicas say of that.
+    /// The other replicas' contact with the control group.
     pub(crate) control_plane_contact: Arc<ControlPlaneContact>,
     /// Since when no link could be made; none after one.
     pub(crate) unlinked: Option<Instant>,
@@ -73,9 +73,9 @@ type Handshake = (LinkSender<ToLeader>, LinkReceiver<ToFrontend>, ToFrontend);
 
 /// Why there is no link to a leader.
 enum NoLink {
-    /// It says that it does not lead, or not now.
+    /// It does not lead, or not now.
     Refused(String),
-    /// It cannot be reached, or says nothing of use.
+    /// It cannot be reached, or its answer cannot be used.
     Failed(String),
 }
 
@@ -96,7 +96,7 @@ impl LeaderLink {
     /// One connection to one leader, from finding it to losing it, and `pause` after it. Returns the next pause; none
     /// when the view has ended.
     async fn run_one_link(&mut self, mut pause: Duration) -> Option<Duration> {
-        // Nothing is lost with these commands: the next leader is told of everything in the table.
+        // Nothing is lost with these commands: everything in the table is announced to the next leader.
         while self.commands.try_recv().is_ok() {}
         let leader = leader_of(&self.view.borrow_and_update(), self.subcluster);
         let Some(leader) = leader else {
@@ -105,8 +105,8 @@ impl LeaderLink {
                 () = tokio::time::sleep(CHECK_AGAIN_AFTER) => Some(RETRY_AFTER),
             };
         };
-        // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. Of
-        // one that had stopped new requests wait to hear that it goes on, without being in the table.
+        // One replica may be the new leader of a thousand sub-clusters: it is dialled first where something waits. If
+        // the last leader had stopped, new requests wait outside the table until a leader goes on.
         if !self.suspended.load(Ordering::Acquire) && !self.table.waits_for(self.subcluster) {
             tokio::select! {
                 command = self.commands.recv() => drop(command?),
@@ -168,7 +168,7 @@ impl LeaderLink {
         }
     }
 
-    /// Asks the other replicas for the sub-cluster, which tells whether they are in contact.
+    /// Asks the other replicas for the sub-cluster: their answers show whether they are in contact.
     async fn query_other_replicas(&self, leader: &Leader) -> Vec<ContactAnswer> {
         let others: Vec<_> = {
             let view = self.view.borrow();
@@ -186,7 +186,7 @@ impl LeaderLink {
         let mut answers: FuturesUnordered<_> = others.into_iter().map(ask).collect();
         let mut received = Vec::new();
         while let Some(one) = answers.next().await {
-            // One is enough, and a host that is gone takes long to say nothing.
+            // One is enough, and a host that is gone takes long to time out.
             let in_contact = matches!(one, ContactAnswer::InContact);
             received.push(one);
             if in_contact {
@@ -207,7 +207,7 @@ impl LeaderLink {
         }
     }
 
-    /// A connection to a replica, and what it says to a hello.
+    /// A connection to a replica, and its answer to a hello.
     async fn handshake(&self, leader: &Leader) -> Result<Handshake, NoLink> {
         let failed = |error: &dyn std::fmt::Display| NoLink::Failed(error.to_string());
         // Only the replica that was named learns what waits here.
@@ -281,7 +281,7 @@ impl LeaderLink {
         let (mut requests, mut cancelled) = (Vec::with_capacity(commands.len()), Vec::new());
         for command in commands {
             match *command {
-                // What was redriven with the link is not announced twice.
+                // A request that was redriven with the link is not announced twice.
                 LeaderCommand::Announce(sequence) => {
                     requests.extend(self.table.announce(sequence, token).as_ref().map(header))
                 }

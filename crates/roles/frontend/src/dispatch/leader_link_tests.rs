@@ -90,7 +90,7 @@ impl Scene {
         Self { table, ledger, commands, view, suspended, misrouted: misrouted_out, ended }
     }
 
-    /// Takes a request in and says so, as the frontend does.
+    /// Takes a request in and announces it, as the frontend does.
     fn accept(&self) -> (u64, oneshot::Receiver<Ending>) {
         let (waiter, ending) = oneshot::channel();
         let sequence = self.table.insert(OpenRequest {

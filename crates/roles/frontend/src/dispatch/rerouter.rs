@@ -20,7 +20,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(80);
 /// How often a request is announced before it fails: some 0.4 s of pauses.
 const ANNOUNCED_MAX: u32 = 9;
-/// Requests that are looked at together.
+/// The most requests that are rerouted at a time.
 const TOGETHER_MAX: usize = 1024;
 
 /// Announces misrouted requests again.

@@ -1,4 +1,4 @@
-//! The way of one inference call through the protocol: checked, run, answered. gRPC and REST differ only before and
+//! The path of one inference call through the protocol: checked, run, answered. gRPC and REST differ only before and
 //! after.
 
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(crate) struct Answered<'m> {
     pub(crate) answer: InferAnswer,
     /// What `symphony explain` knows the request as.
     pub(crate) request: Option<RequestId>,
-    /// It is to say that it is the last one.
+    /// The answer must be marked as the last one.
     pub(crate) says_final: bool,
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn model_to_ask<S: InferenceService>(
 
 /// Runs a checked call and cuts the wanted outputs out of its answer.
 ///
-/// Whether the model is ready is the service's to say: it may know better than the view that was checked against.
+/// The service decides whether the model is ready: it may know better than the view that was checked against.
 pub(crate) async fn run<'m, S: InferenceService>(
     service: &S,
     model: &'m Arc<ModelInfo>,

@@ -67,7 +67,7 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromLoopback;
 
-/// Headers by which proxies say that they pass on what another host asks.
+/// Headers by which proxies show that they forward another host's call.
 const OF_PROXIES: [&str; 7] = [
     "forwarded",
     "x-forwarded-for",
@@ -125,7 +125,7 @@ impl Caller {
         self.credential.token()
     }
 
-    /// The same caller, as a process of this host or of another, as far as its connection tells.
+    /// The same caller, as a process of this host or of another, by its connection.
     pub(crate) fn with_locality(self, is_local: bool) -> Self {
         Self { is_local, ..self }
     }
@@ -171,7 +171,7 @@ impl Caller {
         self.known.as_ref().is_some_and(|known| known.tenant.may(Right::Repository))
     }
 
-    /// What its requests are worth.
+    /// The value of its requests.
     #[must_use]
     pub fn weight(&self) -> RequestValue {
         self.known.as_ref().map_or(RequestValue::ONE, |known| known.tenant.weight())

@@ -46,7 +46,7 @@ fn of_item(item: &[u8], data_type: DataType, classes: usize, labels: Option<&[St
     top.into_iter().map(worded).collect()
 }
 
-/// What is no number is below every number.
+/// NaN is below every number.
 fn numbers_first(left: &f64, right: &f64) -> Ordering {
     right.is_nan().cmp(&left.is_nan()).then(left.total_cmp(right))
 }

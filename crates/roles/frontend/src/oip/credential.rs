@@ -42,14 +42,15 @@ impl Credential {
         Self(Self::of(headers).0.or_else(basic))
     }
 
-    /// What the client showed; none if it showed nothing that can be one.
+    /// The token that the client showed; none if it showed nothing that can be one.
     #[must_use]
     pub fn token(&self) -> Option<&str> {
         self.0.as_deref()
     }
 }
 
-/// What the header `authorization` has after this scheme, whose case means nothing (RFC 9110); none if that is empty.
+/// The value of the header `authorization` after this scheme, whose case does not matter (RFC 9110); none if that is
+/// empty.
 fn authorization<'a>(headers: &'a HeaderMap, scheme: &str) -> Option<&'a str> {
     let (named, rest) = headers.get(AUTHORIZATION)?.to_str().ok()?.trim().split_once(' ')?;
     let rest = rest.trim();

@@ -26,8 +26,7 @@ pub enum InferError {
         /// The limit.
         waiting_max: usize,
     },
-    /// What the pictures of requests have become, and what pipelines hold between their stages, takes as much memory as
-    /// it may.
+    /// Decoded pictures, and what pipelines hold between their stages, have used up their memory.
     #[error(
         "decoded pictures, and what pipelines hold between their stages, take up to {bytes_max} bytes, the most this \
          server holds; try again later"
@@ -51,7 +50,7 @@ pub enum InferError {
         /// The limit.
         bytes_max: usize,
     },
-    /// What compressed requests in flight have become takes as much memory as it may.
+    /// Unpacked requests in flight have used up their memory.
     #[error(
         "compressed requests in flight take up to {bytes_max} bytes unpacked, the most this server holds; try again \
          later, or send the request uncompressed"
@@ -60,7 +59,7 @@ pub enum InferError {
         /// The limit.
         bytes_max: usize,
     },
-    /// What the tenant's compressed requests in flight have become takes as much of that memory as it may.
+    /// The tenant's unpacked requests in flight have used up its part of that memory.
     #[error(
         "compressed requests of tenant `{tenant}` in flight take up to {bytes_max} bytes unpacked, the most it may \
          have here; try again later, or send the request uncompressed"
@@ -171,7 +170,7 @@ pub enum InferError {
     /// The request could not be served.
     #[error("the request failed: {}", explain_failure(*.0))]
     Failed(FailReason),
-    /// The answer came after the deadline, and the client did not say that it takes late answers.
+    /// The answer came after the deadline, and the client does not accept late answers.
     #[error(
         "the answer came after the deadline; allow more time, or set the parameter symphony_accept_late to have it anyway"
     )]

@@ -71,8 +71,8 @@ pub trait InferenceService: Send + Sync + 'static {
     /// cancelled, or has failed.
     fn infer(&self, request: InferRequest) -> impl Future<Output = Result<InferAnswer, InferError>> + Send;
 
-    /// What could be asked for: the models that are known, and those of a repository that are not loaded. Why one
-    /// cannot be served is for callers who may load.
+    /// The models that could be asked for: those known, and those of a repository that are not loaded. The reason why
+    /// one cannot be served is shown only to callers that may load models.
     fn index(&self, caller: &Caller) -> impl Future<Output = Result<Vec<IndexEntry>, RepositoryError>> + Send;
 
     /// Loads a model, if the caller may; answers once the versions that the repository serves are ready.
@@ -107,11 +107,11 @@ pub struct ModelInfo {
     pub name: String,
     /// The version of the model that is served.
     pub version: u64,
-    /// What this version is called in the cluster.
+    /// This version's name in the cluster.
     pub loaded_as: String,
     /// Inputs and outputs. At least one of each; names are unique.
     pub signature: Signature,
-    /// Which input may be given as pictures, and what classes are called.
+    /// Which input may be given as pictures, and the names of classes.
     pub transforms: Transforms,
     /// Most items in one request, at least 1.
     pub batch_max: u32,
@@ -119,7 +119,7 @@ pub struct ModelInfo {
     pub platform: String,
     /// Latency objective.
     pub slo: Nanos,
-    /// Under overload it gives up requests by what they are worth.
+    /// Under overload it sheds requests by their value.
     pub sheds: bool,
     /// Ready, or why not.
     pub state: ModelState,
@@ -127,7 +127,7 @@ pub struct ModelInfo {
     pub pipeline: Option<Arc<PipelineInfo>>,
 }
 
-/// What clients may know of a pipeline besides.
+/// What clients may know about a pipeline besides.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PipelineInfo {
     /// The input that is an encoded picture and nothing else.
@@ -248,11 +248,11 @@ pub struct InferRequest {
     pub pictures: Option<Pictures>,
     /// The client's wish about time.
     pub deadline: RequestedDeadline,
-    /// Where to say under which name it was accepted.
+    /// Where to report the id under which it was accepted.
     pub receipt: Receipt,
     /// The caller, and its name for the request.
     pub context: RequestContext,
-    /// What it is worth when some must be shed: the caller's weight, less by the parameter `priority`.
+    /// Its value when requests must be shed: the caller's weight, reduced by the parameter `priority`.
     pub weight: RequestValue,
 }
 
@@ -298,7 +298,7 @@ pub struct Pictures {
     pub encoded: Vec<Bytes>,
     /// Where in the payload what they become has its place.
     pub at: usize,
-    /// Whether each of them takes no more than some milliseconds, as far as headers tell.
+    /// Whether each of them takes no more than some milliseconds, by their headers.
     pub quick: bool,
 }
 
@@ -319,7 +319,7 @@ pub struct RequestedDeadline {
 }
 
 impl RequestedDeadline {
-    /// A request that says nothing about time.
+    /// A request that states no deadline.
     #[must_use]
     pub const fn unstated(arrived: Instant) -> Self {
         Self { arrived, timeout: None, grpc: None, slo: None, exceed_slo: false }
@@ -344,7 +344,7 @@ pub struct InferAnswer {
     pub execution: Nanos,
     /// Whether it came by its deadline.
     pub timeliness: Timeliness,
-    /// What a pipeline says besides.
+    /// A pipeline's additional answer.
     pub pipeline: Option<PipelineAnswer>,
 }
 

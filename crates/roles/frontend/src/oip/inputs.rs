@@ -148,15 +148,15 @@ fn is_pictures(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> 
     given.datatype == BYTES && model.transforms.image.as_ref().is_some_and(|image| image.input == spec.name)
 }
 
-/// What metadata says of an input: its type and its shape.
-pub(crate) fn input_face(model: &ModelInfo, spec: &TensorSpec) -> (&'static str, Vec<i64>) {
+/// An input in metadata: its type and its shape.
+pub(crate) fn input_metadata(model: &ModelInfo, spec: &TensorSpec) -> (&'static str, Vec<i64>) {
     match model.takes_only_pictures(&spec.name) {
         true => (BYTES, vec![-1]),
         false => (spec.data_type.name(), spec_dims(spec)),
     }
 }
 
-/// The number of pictures that the shape says.
+/// The number of pictures by the shape.
 fn check_picture_shape(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> Result<u32, InferError> {
     let (&[items] | &[items, 1]) = given.shape else {
         let got = shape_text(given.shape);
@@ -255,7 +255,7 @@ fn check_data_type(spec: &TensorSpec, given: &GivenInput<'_>) -> Result<(), Infe
     })
 }
 
-/// The number of items that the shape says.
+/// The number of items by the shape.
 fn check_shape(model: &ModelInfo, spec: &TensorSpec, given: &GivenInput<'_>) -> Result<u32, InferError> {
     let fits = |(&items, of_item): (&i64, &[i64])| {
         let same = of_item.len() == spec.item_shape.len()

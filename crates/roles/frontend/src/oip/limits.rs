@@ -21,8 +21,8 @@ pub const OPEN_MESSAGE_BYTES_MAX: usize = 4 << 10;
 pub const PACKED_MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// A gRPC answer of more bytes is not compressed, for the same reason.
 pub const PACKED_ANSWER_BYTES_MAX: usize = 128 << 10;
-/// What compressed requests over REST in flight have become takes no more than this many of the largest requests; those
-/// of a tenant half of it.
+/// Unpacked requests over REST in flight take no more memory than this many of the largest requests; those of a tenant
+/// half of it.
 pub const UNPACKED_REQUESTS_MAX: usize = 16;
 /// A call of reflection ends after this time, whatever it still asks.
 pub const REFLECTION_MAX: Duration = Duration::from_secs(30);
@@ -34,10 +34,9 @@ pub const BODY_READ_MAX: Duration = Duration::from_secs(30);
 /// The wait that a refusal names before the client tries again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// The limits that a deployment can choose. What they are if it chooses none, the configuration's defaults say.
+/// The limits that a deployment can choose. The configuration's defaults apply where it chooses none.
 ///
-/// How many requests may be in flight is for
-/// [`InferenceService::begin_request`](super::InferenceService::begin_request) to say.
+/// [`InferenceService::begin_request`](super::InferenceService::begin_request) limits the requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most bytes of one request.
@@ -52,7 +51,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What the configuration says.
+    /// The limits of a configuration.
     #[must_use]
     pub fn of(config: &FrontendConfig) -> Self {
         Self {
@@ -65,7 +64,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// What the configuration's defaults say.
+    /// The configuration's defaults.
     fn default() -> Self {
         Self::of(&FrontendConfig::default())
     }

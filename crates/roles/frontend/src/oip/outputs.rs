@@ -21,7 +21,7 @@ pub(crate) struct Wanted {
     form: Form,
 }
 
-/// How an output shall come.
+/// How an output is to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Form {
     pub(crate) encoding: Encoding,
@@ -69,7 +69,7 @@ impl Selection {
         Ok(Self { wanted })
     }
 
-    /// The outputs wanted, with what the signature says of each.
+    /// The outputs wanted, each with its specification from the signature.
     pub(crate) fn iter<'m>(&self, model: &'m ModelInfo) -> impl Iterator<Item = (&'m TensorSpec, Form)> {
         self.wanted.iter().map(|wanted| (&model.signature.outputs[wanted.index], wanted.form))
     }
@@ -81,7 +81,7 @@ impl Selection {
     pub(crate) fn check_room(&self, model: &ModelInfo, shared: &[SharedOutput], items: u32) -> Result<(), InferError> {
         for SharedOutput { at, tensor } in shared {
             let Some((spec, _)) = self.iter(model).nth(*at) else { continue };
-            // Of an output with any number of rows one is looked at when they are there.
+            // An output with any number of rows is checked once the rows are there.
             let any_rows = self.wanted.get(*at).is_some_and(|wanted| model.has_any_rows(wanted.index));
             let (needed, has) = (if any_rows { 0 } else { items as usize * spec.item_bytes() }, tensor.bytes);
             if needed as u64 > has {

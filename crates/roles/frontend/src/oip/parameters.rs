@@ -1,4 +1,4 @@
-//! What a request says beside its tensors: its deadline, and how it wants its answer.
+//! The parameters of a request: its deadline, and how it wants its answer.
 
 use std::time::Instant;
 
@@ -16,10 +16,9 @@ pub(super) const VERSION_HEADER: &str = "x-model-version";
 
 /// Header and metadata that state an SLO in milliseconds.
 pub const SLO_HEADER: &str = "x-slo-ms";
-/// Says in an error of a stream what the trailer `symphony-reason` says elsewhere: a stream has trailers at its end
-/// only.
+/// Has in an error of a stream what the trailer `symphony-reason` has elsewhere: a stream has trailers at its end only.
 pub(crate) const REASON: &str = "symphony_reason";
-/// Says in an error of a stream after how many milliseconds the same request may succeed, if it may.
+/// In an error of a stream: after how many milliseconds the same request may succeed, if it may.
 pub(crate) const RETRY_AFTER: &str = "symphony_retry_after_ms";
 /// Classes of one item that may be asked for: a client that wants more than a catalogue has should take the elements.
 const CLASSES_MAX: u32 = 1024;
@@ -29,29 +28,29 @@ const SEQUENCE_ID: &str = "sequence_id";
 const SEQUENCE_START: &str = "sequence_start";
 const SEQUENCE_END: &str = "sequence_end";
 const PRIORITY: &str = "priority";
-/// Asks that each answer says whether it is the last one of its request, as Triton's clients of streams do.
+/// Asks for a mark on the last answer of a request, as Triton's clients of streams do.
 const FINAL_RESPONSE_WANTED: &str = "triton_enable_empty_final_response";
-/// Says that an answer is the last one of its request.
+/// Marks the last answer of a request.
 pub(crate) const FINAL_RESPONSE: &str = "triton_final_response";
 /// Lowest priority: its requests are worth a thousandth of those of the highest.
 const PRIORITY_MAX: u32 = 1000;
 /// Parameter of an output of a pipeline whose rows are any number: of which item and which rows of the stages before it
 /// each row is.
 pub(crate) const ROWS: &str = "symphony_rows";
-/// Says that rows of a pipeline's answer are missing.
+/// Marks an answer of a pipeline that lacks rows.
 pub(crate) const PARTIAL: &str = "symphony_partial";
 /// What `symphony explain` knows a pipeline's stage requests as: the first ones.
 pub(crate) const STAGES: &str = "symphony_stages";
 /// Parameter of a tensor: bytes of its data behind the JSON.
 pub(crate) const BINARY_DATA_SIZE: &str = "binary_data_size";
-/// Parameter of a requested output: its data shall come behind the JSON.
+/// Parameter of a requested output: its data is to come behind the JSON.
 pub(crate) const BINARY_DATA: &str = "binary_data";
 /// Parameters of a tensor that is in shared memory: the name of a region, where in it the tensor begins, and its bytes.
 pub(crate) const SHARED_MEMORY_REGION: &str = "shared_memory_region";
 pub(crate) const SHARED_MEMORY_OFFSET: &str = "shared_memory_offset";
 pub(crate) const SHARED_MEMORY_BYTE_SIZE: &str = "shared_memory_byte_size";
 
-/// What a request may say beside its tensors.
+/// Parameters that a request may have.
 const OF_REQUESTS: &[&str] = &[
     TIMEOUT,
     EXCEED_SLO,
@@ -63,8 +62,8 @@ const OF_REQUESTS: &[&str] = &[
     SEQUENCE_START,
     SEQUENCE_END,
 ];
-/// What it may say of an input, and of a requested output. Over gRPC the binary data is where the protocol has it, but
-/// clients that speak both say so all the same.
+/// Parameters that an input may have, and a requested output. Over gRPC binary data has its place in the protocol, but
+/// clients of both protocols send its parameters all the same.
 const OF_INPUTS: &[&str] = &[BINARY_DATA_SIZE, SHARED_MEMORY_REGION, SHARED_MEMORY_OFFSET, SHARED_MEMORY_BYTE_SIZE];
 const OF_OUTPUTS: &[&str] =
     &[BINARY_DATA, CLASSIFICATION, SHARED_MEMORY_REGION, SHARED_MEMORY_OFFSET, SHARED_MEMORY_BYTE_SIZE];
@@ -74,12 +73,12 @@ const OF_OUTPUTS: &[&str] =
 pub(crate) struct RequestParameters {
     /// 1 is the highest; 0 is not stated, which is the same.
     priority: u32,
-    /// The answer says that it is the last one.
+    /// The last answer is marked.
     pub(crate) says_final: bool,
     timeout: Option<Nanos>,
     exceed_slo: bool,
     pub(crate) late_answer: LateAnswer,
-    /// Outputs that do not say otherwise shall come as binary data.
+    /// Outputs without a parameter of their own are to come as binary data.
     pub(crate) binary_output: bool,
 }
 
@@ -117,7 +116,7 @@ impl RequestParameters {
         Ok(parsed)
     }
 
-    /// Whether the model heeds what the request says.
+    /// Whether the model supports the request's parameters.
     ///
     /// # Errors
     /// If not.
@@ -133,7 +132,7 @@ impl RequestParameters {
         )))
     }
 
-    /// What the request is worth, of what its caller's are.
+    /// The value of the request: the caller's weight, reduced by `priority`.
     pub(crate) fn weight(&self, caller: RequestValue) -> RequestValue {
         // Only less: every client would ask for more.
         let thousandths = caller.thousandths() / self.priority.max(1);
@@ -341,7 +340,7 @@ fn byte_count(name: &str, value: &Parameter) -> Result<u64, InferError> {
     bytes.ok_or_else(|| invalid(format!("parameter {name} is {}; expected a number of bytes", show(value))))
 }
 
-/// What a request says of one input.
+/// The parameters of one input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct InputParameters {
     /// Bytes behind the JSON that belong to it, if it has any there.
@@ -377,14 +376,14 @@ impl InputParameters {
     }
 }
 
-/// What a request says of one output.
+/// The parameters of one output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OutputParameters {
-    /// Whether it shall come as binary data.
+    /// Whether it is to come as binary data.
     pub(crate) binary: Option<bool>,
     /// The number of likeliest classes to return instead of its elements.
     pub(crate) classes: Option<u32>,
-    /// Where it shall be written, if to shared memory.
+    /// Where it is to be written, if to shared memory.
     pub(crate) placed: Option<Placement>,
 }
 

@@ -1,4 +1,4 @@
-//! What refusals of inputs and outputs say.
+//! The texts of refusals of inputs and outputs.
 
 use symphony_types::TensorSpec;
 

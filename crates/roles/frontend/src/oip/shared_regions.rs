@@ -6,7 +6,7 @@
 //! (SIGBUS).
 //!
 //! A region is this process's own and its tenant's: no other frontend knows it, and no other tenant. Nor may another
-//! tenant register its object while it is there; the system does not say whose an object was before.
+//! tenant register its object while it is there; the system does not record whose an object was before.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ use super::{AccessError, InferError};
 
 /// Regions at a time, each a file descriptor.
 pub const REGIONS_MAX: usize = 512;
-/// Of these, one tenant's.
+/// The most of these of one tenant.
 pub const REGIONS_PER_TENANT_MAX: usize = 64;
 /// Most bytes of a region's name, and of its key: as long as the system's own names may be.
 const NAME_BYTES_MAX: usize = 255;
@@ -141,8 +141,7 @@ impl SharedRegions {
         Ok(())
     }
 
-    /// Takes out one region, or all of an owner's; that there is none is what was wanted. Requests that have begun keep
-    /// theirs.
+    /// Takes out one region, or all of an owner's; none is no error. Requests that have begun keep theirs.
     fn unregister(&self, owner: &str, name: &str) -> Vec<Arc<Region>> {
         let mut owners = self.owners.write().unwrap_or_else(PoisonError::into_inner);
         if name.is_empty() {
@@ -340,7 +339,7 @@ impl SharedTensor {
 /// An output of a call that is to be in shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SharedOutput {
-    /// Its place among the outputs that are wanted.
+    /// Its index among the requested outputs.
     pub(crate) at: usize,
     pub(crate) tensor: SharedTensor,
 }

@@ -103,10 +103,10 @@ pub(crate) struct Decoding {
 /// How far the pictures of a request have come.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// The input is ready within milliseconds: schedulers may hear of the request.
+    /// The input is ready within milliseconds: the request may be announced to schedulers.
     Begun,
-    /// The whole payload, or why there is none. Nothing comes after it. What the pictures have become is counted until
-    /// the last of its clones is gone.
+    /// The whole payload, or why there is none. Nothing comes after it. The decoded pictures are counted until the last
+    /// clone is gone.
     Made(Result<Bytes, InferError>),
 }
 
@@ -244,7 +244,7 @@ fn declared(model: &ModelInfo) -> Result<(String, Pipeline), InferError> {
 }
 
 impl Decoding {
-    /// Whether schedulers are not to hear of the request yet.
+    /// Whether the request must not be announced to schedulers yet.
     pub(crate) const fn is_waiting(&self) -> bool {
         self.waiting
     }

@@ -1,5 +1,5 @@
 //! Records of single requests, where configured: lines of the access log, and traces. Both are made at a request's
-//! outcome, of what is known then; nothing is recorded on its way. What became of the last requests for pipelines is
+//! outcome, of what is known then; nothing is recorded on its way. The outcomes of the last requests for pipelines are
 //! always remembered.
 
 mod access_log;
@@ -21,7 +21,7 @@ pub(crate) use request_record::{Ran, RecordKind, RequestRecord};
 
 /// How long the last lines of the access log may take.
 const LINES_WRITTEN_WITHIN: Duration = Duration::from_millis(500);
-/// Requests that are traced in a second because their clients say so, in the mean: each has eight spans or so, and
+/// Requests that are traced in a second because their clients ask for it, in the mean: each has eight spans or so, and
 /// every client may ask for a trace.
 const GIVEN_PER_SECOND_MAX: f64 = 100.0;
 
@@ -42,7 +42,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// Whether one more request may be traced because its client says so.
+    /// Whether one more request may be traced because its client asks for it.
     fn takes_one_more(&self) -> bool {
         let now = Time::ZERO + Nanos::from(self.began.elapsed());
         self.given.lock().unwrap_or_else(PoisonError::into_inner).take(now, 1.0).is_ok()
@@ -92,7 +92,7 @@ impl Records {
         }
     }
 
-    /// Writes and sends what is left. What comes later is lost.
+    /// Writes and sends the remaining records. Later ones are lost.
     pub(crate) fn finish(&self) {
         if let Some(access) = &self.access {
             access.finish(LINES_WRITTEN_WITHIN);

@@ -27,7 +27,7 @@ pub(crate) struct StageNote {
     pub(crate) outcome: &'static str,
     pub(crate) reason: &'static str,
     pub(crate) execution: Option<Nanos>,
-    /// Whether its request ended with it, for want of its result.
+    /// Whether its request ended with it, for lack of its result.
     pub(crate) ended_request: bool,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct RequestRecord<'a> {
     /// Under which name it was accepted; none if it was not.
     pub(crate) request: Option<RequestId>,
     pub(crate) context: &'a RequestContext,
-    /// As it is called in the cluster; empty if that is not known.
+    /// Its name in the cluster; empty if that is not known.
     pub(crate) model: &'a str,
     pub(crate) items: u32,
     /// `in_time`, `late`, `dropped`, `failed`, `cancelled` or `refused`.

@@ -23,8 +23,8 @@ impl Listing {
         Self { every, last: Arc::default() }
     }
 
-    /// What was read lately, or what `read` finds now. A reading goes on to its end if the caller goes, and no other
-    /// begins before.
+    /// The last listing if it is fresh, or what `read` finds now. A reading goes on if its caller goes, and no other
+    /// begins before its end.
     pub(crate) async fn newest(
         &self,
         read: impl FnOnce() -> Result<Vec<IndexEntry>, String> + Send + 'static,

@@ -32,7 +32,7 @@ const READ_WITHIN: Duration = Duration::from_secs(20);
 /// Models that are being read at a time. A mount that never answers holds a thread for each, also when its caller has
 /// got an error.
 const READS_MAX: usize = ROLLOUTS_MAX;
-/// The line of the folder itself, if it cannot be read. No model is called so: none has a slash in its name.
+/// The line of the folder itself, if it cannot be read. No model has this name: none has a slash in its name.
 const FOLDER_LINE: &str = "repository/";
 /// The shortest token: fewer characters can be guessed over a network.
 pub const TOKEN_BYTES_MIN: usize = 16;
@@ -146,7 +146,7 @@ impl RepositoryService {
         token.zip(caller.token()).is_some_and(|(token, shown)| blake3::hash(shown.as_bytes()) == token)
     }
 
-    /// Makes the cluster serve the model or pipeline as its folder says.
+    /// Makes the cluster serve the model or pipeline of its folder.
     pub(crate) async fn load(&self, model: &str, caller: &Caller) -> CallEnded {
         let (name, reads) = (model.to_owned(), Arc::clone(&self.reads));
         let loaded = self.do_as_operator(model, caller, move |repository, control| async move {

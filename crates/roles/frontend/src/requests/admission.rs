@@ -25,7 +25,7 @@ pub(super) struct Admission {
 }
 
 impl Inner {
-    /// Takes a request in and begins to decode its pictures, or says why it is refused, which is counted.
+    /// Takes a request in and begins to decode its pictures, or returns why it is refused, which is counted.
     pub(super) fn admit(&self, request: InferRequest) -> Result<Admission, InferError> {
         let InferRequest { model, items, payload, pictures, deadline: requested, receipt, context, weight } = request;
         let (name, arrived) = (&model.loaded_as, requested.arrived);

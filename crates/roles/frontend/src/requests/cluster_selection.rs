@@ -185,7 +185,7 @@ pub(super) fn unready_model(cluster: &Arc<Cluster>, route: &Route) -> Option<Inf
         ModelState::NoGpu(why) => return Some(InferError::NoGpu(why)),
         _ => return Some(InferError::Failed(FailReason::ModelNotReady)),
     }
-    // A request that waits has its chance until its deadline; no new one shall wait for a leader that has stopped or is
+    // A request that waits has its chance until its deadline; no new one may wait for a leader that has stopped or is
     // gone.
     cluster.is_suspended(route.subcluster).then_some(InferError::Failed(FailReason::ControlPlaneLost))
 }

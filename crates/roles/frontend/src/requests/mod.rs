@@ -1,4 +1,4 @@
-//! The way of a request through the frontend, from its admission to its one outcome.
+//! The path of a request through the frontend, from its admission to its one outcome.
 //!
 //! ```text
 //! admission ─▶ infer ─▶ attempt in one cluster ─▶ request_guard: the outcome

@@ -70,7 +70,7 @@ impl<'a> RequestGuard<'a> {
                 failed(FailReason::ControlPlaneLost)
             }
             AttemptEnd::Unanswered => failed(FailReason::NoAnswer),
-            // As if its client had gone; the client hears why.
+            // As if its client had gone; the client gets the reason.
             AttemptEnd::BadInput(error) => (Outcome::Cancelled, None, Err(error)),
         };
         self.settle(outcome, ran);

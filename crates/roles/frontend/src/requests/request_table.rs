@@ -50,7 +50,7 @@ pub(crate) struct OpenRequest {
     /// The input once more, where backends of this host read it; gone with this.
     pub(crate) shared: Option<PlacedInput>,
     pub(crate) deadline: Instant,
-    /// No leader is to hear of it before [`RequestTable::end_withholding`]: its pictures wait for a thread.
+    /// It must not be announced before [`RequestTable::end_withholding`]: its pictures wait for a thread.
     pub(crate) withheld: bool,
     /// The leader's token under which it was announced last; zero before.
     pub(crate) announced: Token,
@@ -61,7 +61,7 @@ pub(crate) struct OpenRequest {
     pub(crate) read: bool,
     /// It is a stage request of a pipeline's request, which is counted and has the outcome.
     pub(crate) is_stage: bool,
-    /// Ends when a leader first hears of it; none of what no result led to.
+    /// Ends when it is first announced to a leader; none of what no result led to.
     pub(crate) hop: Option<Hop>,
     pub(crate) waiter: oneshot::Sender<Ending>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct OpenRequest {
 #[derive(Debug)]
 pub(crate) enum Payload {
     Here(Bytes),
-    /// It is being made, and these wait for it. They hear of the request's end by being dropped with it.
+    /// It is being made, and these wait for it. They are dropped with the request at its end.
     Pending(Vec<oneshot::Sender<Bytes>>),
 }
 
@@ -222,7 +222,7 @@ impl RequestTable {
         self.shard(sequence).get(&sequence).is_some_and(|pending| matches!(pending.payload, Payload::Pending(_)))
     }
 
-    /// Leaders may hear of a request that was withheld, where its model is now. Its input, if it has been made by now,
+    /// A request that was withheld may be announced, to where its model is now. Its input, if it has been made by now,
     /// is stored before any process learns of the request. False if it has its outcome.
     pub(crate) fn end_withholding(
         &self,
@@ -407,7 +407,7 @@ mod tests {
         hops(0);
         assert!(table.announce(sequence, Token::new(7)).is_some());
         hops(1);
-        // The next leader hears of it, too.
+        // It is announced to the next leader, too.
         assert_eq!(table.announce_all(SubclusterId::new(1), Token::new(8)).len(), 1);
         hops(1);
     }

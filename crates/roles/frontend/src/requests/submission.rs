@@ -38,8 +38,8 @@ impl Cluster {
         }
     }
 
-    /// Puts the input of an announced request where backends of this host read it, if it is ready: while its leader
-    /// hears of it.
+    /// Puts the input of an announced request where backends of this host read it, if it is ready: while it is
+    /// announced to its leader.
     fn share(&self, sequence: u64) {
         if let Some(inputs) = &self.inputs {
             self.table.share(sequence, inputs);

@@ -303,7 +303,7 @@ async fn who_does_not_come_over_the_loopback_gets_none_of_it() {
     let running = Running::start_with_shared_memory().await;
     let object = item_and_room("far");
     register(&mut connect(&running).await, &object, 32).await.unwrap();
-    // What comes past the server is not seen to come from here.
+    // A call that bypasses the server has no address, so it is not local.
     let mut router = rest_router(Arc::clone(&running.service), Limits::default(), &[]);
     let region = json!({ "key": object.key(), "byte_size": 32 });
     for (method, path, body) in [

@@ -94,7 +94,7 @@ impl SharedQueue {
     }
 }
 
-/// What one of a batch's parts takes: this share of what the model's profile says.
+/// What one of a batch's parts takes: this share of the latency in the model's profile.
 fn part_of(whole: Nanos, share: u32) -> Nanos {
     let part = u128::from(whole.get()) * u128::from(share);
     Nanos::new(u64::try_from(part.div_ceil(u128::from(SHARES_OF))).unwrap_or(u64::MAX).max(1))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use symphony_types::ModelId;
 
-/// What this choice needs to know of a linked backend.
+/// What this choice needs to know about a linked backend.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BackendHoldings {
     /// Its GPUs run batches of this lead.

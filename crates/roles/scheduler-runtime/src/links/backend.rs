@@ -225,7 +225,7 @@ impl BackendLink {
         loop {
             let usage = *self.usage.borrow_and_update();
             // A backend that learnt that no plan comes must learn that this is over before the first plan. Until then
-            // it considers lost what has not reached it. Repeating the same seal says so, and changes nothing else.
+            // it considers lost what has not reached it. Repeating the same seal orders that, and changes nothing else.
             if usage == Usage::Use
                 && matches!(phase, Phase::Sealed(.., true) | Phase::Retired)
                 && let Err(error) = self.request_seal(sender)

@@ -5,12 +5,12 @@ use symphony_types::{Nanos, Time};
 
 /// A woken group goes before timers that are due more than this after its wake-up. Timers should be exact to tens of
 /// microseconds; a message may wait for them as long as two full turns take.
-const WOKEN_PATIENCE: Nanos = Nanos::from_micros(100);
+const WOKEN_WAIT_MAX: Nanos = Nanos::from_micros(100);
 
 /// Worker groups by slot, in the order of their turns: first due timers by time, then woken groups in the order of
 /// their wake-ups.
 ///
-/// There is no starvation: timers due [`WOKEN_PATIENCE`] or more after a wake-up come behind it, and a group with more
+/// There is no starvation: timers due [`WOKEN_WAIT_MAX`] or more after a wake-up come behind it, and a group with more
 /// work after its turn is queued again behind all others. Each operation costs O(log n) for n slots.
 #[derive(Debug)]
 pub(crate) struct TurnOrder {
@@ -59,7 +59,7 @@ impl TurnOrder {
         let due = self.timers.min().map(|(slot, at)| (slot, Time::from_nanos(at))).filter(|&(_, at)| at <= now);
         let woken = self.woken.min().map(|(slot, _)| (slot, self.since[slot]));
         let slot = match (due, woken) {
-            (Some((_, at)), Some((slot, since))) if since + WOKEN_PATIENCE < at => slot,
+            (Some((_, at)), Some((slot, since))) if since + WOKEN_WAIT_MAX < at => slot,
             (Some((slot, _)), _) | (None, Some((slot, _))) => slot,
             (None, None) => return None,
         };
@@ -119,8 +119,8 @@ mod tests {
     fn who_was_woken_waits_for_timers_that_are_due_and_not_for_those_that_fall_due_much_later() {
         let mut order = order(3);
         order.wake(0, at(1_000));
-        order.arm(1, at(1_000) + WOKEN_PATIENCE);
-        order.arm(2, at(1_001) + WOKEN_PATIENCE);
+        order.arm(1, at(1_000) + WOKEN_WAIT_MAX);
+        order.arm(2, at(1_001) + WOKEN_WAIT_MAX);
         assert_eq!(all(&mut order, at(5_000)), [1, 0, 2]);
     }
 
@@ -136,7 +136,7 @@ mod tests {
             let mut waits_since = vec![Some(0); works.len()];
             (0..works.len()).for_each(|slot| order.wake(slot, now));
             // In that time a group can be due this often, and once more for its wake-up; and all others may go first.
-            let wait_max = WOKEN_PATIENCE.get() / 1_000;
+            let wait_max = WOKEN_WAIT_MAX.get() / 1_000;
             let turns_max = works.iter().map(|&(_, period, _)| 3 + 2 * wait_max / period.max(1)).sum::<u64>() + 1;
             for turn in 0..4_000_u64 {
                 let Some(slot) = order.next(now) else {

@@ -1,8 +1,8 @@
 //! Hosts a [`ClusterPolicy`](symphony_scheduler::ClusterPolicy): one worker in place of a lead's model and rank
 //! workers.
 //!
-//! It tells the policy what happens, has every step refereed, and carries out a step's orders only if none of them
-//! breaks a rule. A fault of the policy ends all decisions here; the lead hears of it ([`PolicyHost::fault`]) and ends.
+//! It passes every event to the policy, has every step refereed, and carries out a step's orders only if none of them
+//! breaks a rule. A fault of the policy ends all decisions here; the lead reads it ([`PolicyHost::fault`]) and ends.
 
 mod decisions;
 mod gpus;
@@ -169,7 +169,7 @@ impl Worker for PolicyWorker {
             handled += 1;
         }
         if self.is_over {
-            // What was decided before the fault is sent; the next lead hears of all else from its frontends.
+            // What was decided before the fault is sent; all else is announced to the next lead by its frontends.
             return TurnEnd { wake_at: Time::NEVER, handled: handled.max(1) };
         }
         let wake_at = self.wake_at.min(self.delivery.recovers_at()).min(self.next_measured_at());

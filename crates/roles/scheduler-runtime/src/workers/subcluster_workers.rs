@@ -35,7 +35,7 @@ use symphony_controllers::{Learner, Run};
 /// 16 KB, since a replica may lead hundreds of sub-clusters. Further ends are not learnt from.
 pub(crate) const RUNS_WAITING_MAX: usize = 512;
 
-/// Where the workers of a sub-cluster hear of what happens, and where they report ended batches.
+/// The inboxes of a sub-cluster's workers, and the queue where they report ended batches.
 struct Inboxes {
     rank: Arc<Inbox<RankMessage>>,
     models: Arc<[Arc<Inbox<ModelMessage>>]>,
@@ -87,7 +87,7 @@ impl Inboxes {
         Installed { groups, metrics: all_metrics, recorders }
     }
 
-    /// One worker for all, which hears of models and GPUs.
+    /// One worker for all, which gets the messages about models and about GPUs.
     fn policy_worker(
         &self,
         (clock, config): (Clock, &DecisionConfig),

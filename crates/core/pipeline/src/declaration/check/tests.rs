@@ -108,7 +108,7 @@ fn checked(change: impl FnOnce(&mut PipelineDeclaration, &mut Vec<Loaded>)) -> R
 fn rows_regions_and_conditions_that_fit_are_accepted() {
     let wiring = checked(|_, _| ()).unwrap();
     assert_eq!(wiring.edge(0, 1).unwrap().crop.as_ref().unwrap().boxes, "boxes");
-    // All versions that may answer are looked at, and others are not.
+    // All versions that may answer are checked, and no others.
     checked(|_, models| {
         models[1].name = "digits@2";
         let mut other = self::models().pop().unwrap();

@@ -150,7 +150,7 @@ fn a_lost_stage_ends_the_request_and_its_siblings() {
     assert!(story.lost(2, 2).is_empty());
     assert_eq!(story.withdrawn(), [1, 3]);
     assert_eq!(story.end(), Some((Outcome::Failed(FailReason::NoGpu), true)));
-    // What comes after the end is no news.
+    // Events after the end are no news.
     let mut actions = Vec::new();
     for event in [Event::StageDone { ask: AskId(1), rows: &[] }, Event::Cancel] {
         assert!(!story.run.step(at(3), event, &mut actions) && actions.is_empty());

@@ -157,7 +157,7 @@ impl Clkwrk {
         }
     }
 
-    /// One GPU; adds the queries that have become late.
+    /// Gives one GPU its next query; adds queries that have become late to `late`.
     fn feed_one(&mut self, now: Time, gpu: usize, late: &mut Vec<(u32, Request)>, out: &mut ClusterActions) -> Time {
         while let Some(&(model, request, _)) = self.queues[gpu].queries.front() {
             let availability = self.gpus.availability(gpu);

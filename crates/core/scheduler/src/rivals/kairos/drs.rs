@@ -18,8 +18,8 @@ use crate::cluster_policy::{ClusterAction, ClusterActions, ClusterInput, Cluster
 ///
 /// The Kairos paper, section 7, after *DeepRecSys* (ISCA 2020). Queries of more items than a threshold go to GPUs of
 /// the base class, the others to the other classes; each side is first come, first served, the fastest free GPU first.
-/// The threshold of each model is found by hill climbing on the queries that are lost, unless it is given. What no GPU
-/// of its side takes, because none is there or none runs a batch so large, goes to the other side.
+/// The threshold of each model is found by hill climbing on the queries that are lost, unless it is given. A query that
+/// no GPU of its side takes, because there is none or none runs a batch so large, goes to the other side.
 #[derive(Clone, Debug)]
 pub struct Drs {
     first_come: FirstCome,

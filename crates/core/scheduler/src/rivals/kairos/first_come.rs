@@ -9,8 +9,8 @@ use crate::cluster_policy::ClusterActions;
 use crate::rivals::cluster::{Cluster, GpuAvailability};
 use crate::rivals::gpu_book::GpuBook;
 
-/// How many queries from the head on are looked at for being lost: a bound of the time of one step. Those behind have
-/// come later, and are looked at as they come nearer.
+/// How many queries from the head on are checked for being lost: a bound of the time of one step. Those behind came
+/// later, and are checked as they come nearer.
 const EXAMINED_MAX: usize = 1024;
 
 /// Models, GPUs, and what these are worth to each model: what `ribbon` and `drs` share.
@@ -38,8 +38,8 @@ impl FirstCome {
         self.values = (0..self.cluster.slots()).map(value).collect();
     }
 
-    /// Gives the head of the line to the best GPU that is free and that it may use, again and again; where it would be
-    /// late there it is dropped. Returns when to look again, if nothing happens before.
+    /// Repeatedly gives the head of the line to the best free GPU that it may use; where it would be late there it is
+    /// dropped. Returns when to look again, if nothing happens before.
     pub(super) fn serve(
         &mut self,
         now: Time,

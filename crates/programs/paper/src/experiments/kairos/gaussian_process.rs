@@ -80,7 +80,7 @@ fn covariance(points: &[Vec<f64>], length: f64) -> Vec<Vec<f64>> {
     rows
 }
 
-/// The lower triangle whose product with its transpose is the matrix; what is above the diagonal is not looked at.
+/// The lower triangle whose product with its transpose is the matrix; entries above the diagonal are not read.
 fn cholesky(mut matrix: Vec<Vec<f64>>) -> Vec<Vec<f64>> {
     for row in 0..matrix.len() {
         for column in 0..=row {

@@ -1,4 +1,5 @@
-//! The fleet chosen in one shot over the best of equal GPUs, for each model: Figures 8, 15 and 16.
+//! The goodput of the fleet chosen in one shot over that of the homogeneous fleet, for each model: Figures 8, 15 and
+//! 16.
 
 use anyhow::Result;
 

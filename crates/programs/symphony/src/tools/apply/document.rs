@@ -159,7 +159,7 @@ pub(super) fn parse(text: &str, syntax: Syntax) -> Result<Declared, String> {
 }
 
 impl Document {
-    /// What the cluster shall be asked for, with the files that it names. Their relative paths begin at a folder.
+    /// The declared models, with the files that they name. Their relative paths begin at a folder.
     ///
     /// # Errors
     /// If keys do not go together, or a file cannot be used.

@@ -37,7 +37,7 @@ pub(crate) async fn run(args: &ApplyArgs) -> anyhow::Result<()> {
         }
     }
     check_names(&wanted).map_err(bad_input)?;
-    // What is set of a model, and how it is split, may be declared before the versions that are to be loaded.
+    // Settings of a model, and its traffic split, may be declared before the versions that are to be loaded.
     wanted.sort_by_key(|wanted| wanted.source.is_none());
     if !wanted.is_empty() {
         apply(args, &wanted).await?;

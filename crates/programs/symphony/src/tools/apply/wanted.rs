@@ -10,7 +10,7 @@ use symphony_types::{Nanos, RequestValue, VersionedName};
 use crate::inspect::subcluster_name;
 use crate::suggestions::unknown;
 
-/// A model as it shall be served.
+/// A model as declared.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wanted {
     pub(super) name: String,

@@ -86,7 +86,7 @@ pub(crate) fn run(args: &CompareArgs, registry: &PolicyRegistry) -> anyhow::Resu
     Ok(())
 }
 
-/// What happened when the requests came as fast as they are played.
+/// The recorded outcomes, if the requests came as fast as they are played.
 fn happened(args: &CompareArgs, load: &RecordedLoad, simulated: Option<&Scenario>) -> anyhow::Result<Option<Recorded>> {
     let Some(simulated) = simulated.filter(|_| args.part.speed == 1.0) else { return Ok(None) };
     let gpus = load.gpus().map(|(_, gpus)| gpus).sum();
@@ -103,7 +103,7 @@ fn share_arrivals(scenario: &mut Scenario, first: Option<&Scenario>) {
     }
 }
 
-/// Says what is wrong with a policy as it was given.
+/// The error of a policy as it was given.
 fn in_words(error: ScenarioError, policy: &str) -> anyhow::Error {
     match error {
         ScenarioError::Set { assignment, message } if assignment == format!("policy={policy}") => {

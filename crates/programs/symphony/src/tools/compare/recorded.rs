@@ -7,7 +7,7 @@ use symphony_tape::{RecordedLoad, RecordedOutcome};
 use symphony_types::Nanos;
 use symphony_workload::Window;
 
-/// What it is called beside the policies.
+/// Its name among the policies.
 const NAME: &str = "recorded";
 
 /// The row beside the simulated ones.
@@ -15,7 +15,7 @@ pub(super) struct Recorded {
     pub(super) run: ComparedRun,
     /// Requests that their clients withdrew.
     pub(super) cancelled: u64,
-    /// Requests of which the tapes do not say what became.
+    /// Requests whose outcome is not on the tapes.
     pub(super) unknown: u64,
 }
 
@@ -49,7 +49,7 @@ impl Tally {
     fn model(mut self, name: &str) -> ComparedModel {
         self.took.sort_unstable();
         let ended = self.took.len() as f64 + self.dropped as f64;
-        // What was dropped is infinite, as in the simulated rows.
+        // The latency of a dropped request is infinite, as in the simulated rows.
         let quantile = |share: f64| {
             let rank = (share * ended).ceil().max(1.0) as usize;
             self.took.get(rank - 1).map(|took| took.as_millis_f64())

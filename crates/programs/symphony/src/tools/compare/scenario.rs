@@ -1,4 +1,4 @@
-//! The scenario that tapes stand for: models, profiles, delays and GPUs as the lead had them, and the requests as they
+//! The scenario made from tapes: models, profiles, delays and GPUs as the lead had them, and the requests as they
 //! arrived.
 
 use std::collections::BTreeMap;

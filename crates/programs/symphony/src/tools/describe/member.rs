@@ -34,7 +34,7 @@ pub(super) fn describe(sample: &Sample, name: &str) -> Result<Description, Strin
     let (own, mut description) = description.ok_or_else(|| format!("`{name}` is known no more"))?;
     let items = elements(show(view, What::Members).2, |one| one["id"] == id.as_str());
     description.json = value("member", &own, &items);
-    // A scheduler is called by its id in events.
+    // Events name a scheduler by its id.
     Ok(description.with_events(view, &[&id, &own]))
 }
 

@@ -90,7 +90,7 @@ fn elements(shown: Value, wanted: impl Fn(&Value) -> bool) -> Vec<Value> {
     all.into_iter().filter(wanted).collect()
 }
 
-/// A page of this kind about this, as a value, with what `get` says of it.
+/// A page about one object of this kind, as a value, with the row of `get`.
 fn value(kind: &str, name: &str, elements: &[Value]) -> Value {
     json!({ "kind": kind, "name": name, "items": elements })
 }

@@ -50,7 +50,7 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         let state = ready.unready().unwrap_or_else(|| "ready".to_owned());
         format!("{} asks {}{budget}: {state}", stage.name, stage.model)
     });
-    // What was loaded has been checked.
+    // A loaded pipeline has been checked.
     let wiring = declaration.validate().map(|wiring| wiring.edges).unwrap_or_default();
     let edge = |(at, edge): (usize, &WiredEdge)| {
         let measured = split.and_then(|split| split.gammas.get(at)).map_or(edge.spec.gamma, |gamma| gamma.get());

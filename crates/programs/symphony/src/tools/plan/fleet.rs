@@ -56,7 +56,7 @@ fn read(path: &Path) -> anyhow::Result<FleetProblem> {
     FleetProblem::parse(&file, &text, &read_csv).map_err(bad_input)
 }
 
-/// By default one that holds for the policy: of one that a program adds it is not known whether it merges requests.
+/// By default one that holds for the policy: whether an added policy merges requests is not known.
 fn bound(args: &FleetArgs, problem: &FleetProblem, policy: &PolicySpec) -> Bound {
     match args.bound {
         Some(FleetBound::Kairos) => Bound::Kairos,

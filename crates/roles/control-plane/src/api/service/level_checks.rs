@@ -12,7 +12,7 @@ use crate::group::levels::WatchedLevel;
 use crate::group::propose::Accepted;
 
 impl ControlService {
-    /// What the cluster writes has no room for it below that level.
+    /// Below that level the cluster's formats have no room for it.
     pub(super) fn needs(&self, needed: Level, what: &str) -> Result<(), Status> {
         let level = self.proposer.cluster_level().written();
         if level >= needed {

@@ -32,14 +32,13 @@ pub(crate) struct Arrival {
     pub(crate) caller: Caller,
     /// Of the one request of a call; each request of a stream has its own.
     pub(crate) receipt: Receipt,
-    /// What a message that is too large is refused with.
+    /// The error for a message that is too large.
     pub(crate) too_large: InferError,
     /// Work on the call that goes on beyond its end keeps its place.
     pub(crate) permit: Arc<InFlightPermit>,
 }
 
-/// Travels with every call: whether its message has been read. What takes long from then on is no longer the client's
-/// doing.
+/// Travels with every call: whether its message has been read. Delays from then on are not the client's.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MessageRead(Arc<AtomicBool>);
 

@@ -46,7 +46,7 @@ impl<S> Endpoint<S> {
     }
 }
 
-/// What is known of a call since it was admitted. Its message has been read by now.
+/// What is known about a call since its admission. Its message has been read by now.
 fn arrival(extensions: &Extensions) -> Result<Arrival, Status> {
     read(extensions);
     extensions.get::<Arrival>().cloned().ok_or_else(|| status::of_access(&AccessError::CallerUnknown))
@@ -59,7 +59,7 @@ fn read(extensions: &Extensions) {
     }
 }
 
-/// What a stream ends with whose next message cannot be read, which is noticed if it is not that the client has gone.
+/// The status that ends a stream whose next message cannot be read; it is recorded unless the client has gone.
 fn unread<S: InferenceService>(refused: Status, service: &S, stream: &Arrival) -> Status {
     let Some(error) = status::unread(&refused, &stream.too_large) else { return refused };
     let context = RequestContext::of(stream.caller.clone(), "", stream.headers.trace);

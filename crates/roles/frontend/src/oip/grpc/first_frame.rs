@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
 
-/// A body whose first frame has been looked at.
+/// A body whose first frame has been read.
 #[derive(Debug)]
 pub(crate) struct Seen {
     first: Option<Result<Frame<Bytes>, hyper::Error>>,
@@ -33,8 +33,8 @@ impl Body for Seen {
     }
 }
 
-/// Whether the first message of the body is compressed, which its first byte says; and the body as it was. A body that
-/// ends or fails before that is for the codec to judge.
+/// Whether the first message of the body is compressed, by its first byte; and the body as it was. A body that ends or
+/// fails before that is for the codec to judge.
 pub(crate) async fn peek(mut body: Incoming) -> (bool, Seen) {
     let first = loop {
         let frame = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await;

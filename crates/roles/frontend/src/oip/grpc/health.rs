@@ -12,7 +12,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_server};
 
 use crate::oip::InferenceService;
 
-/// How often a watched status is looked at; load balancers allow seconds.
+/// How often a watched status is checked; load balancers allow seconds.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Serving means ready: a server that drains is alive and must not get new requests.

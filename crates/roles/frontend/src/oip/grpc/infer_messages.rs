@@ -183,7 +183,7 @@ pub(crate) fn say_final(response: &mut ModelInferResponse) {
 }
 
 /// An answer without tensors, for a request of a stream that ended with an error. `empty_response` has the request's
-/// own id and its model; the parameters say why there are no tensors, when to ask again, and the id for
+/// own id and its model; the parameters state why there are no tensors, when to ask again, and the id for
 /// `symphony explain`.
 pub(crate) fn no_answer(
     empty_response: ModelInferResponse,

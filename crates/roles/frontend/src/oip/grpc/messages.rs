@@ -13,7 +13,7 @@ use symphony_protocol::inference::{
 };
 use symphony_types::{DataType, TensorSpec};
 
-use crate::oip::inputs::input_face;
+use crate::oip::inputs::input_metadata;
 use crate::oip::refusal_text::spec_dims;
 use crate::oip::shared_regions::Region;
 use crate::oip::{
@@ -40,7 +40,7 @@ pub(crate) fn model_metadata(model: &ModelInfo, versions: &[u64]) -> ModelMetada
         shape: spec_dims(spec),
     };
     let input = |spec: &TensorSpec| {
-        let (datatype, shape) = input_face(model, spec);
+        let (datatype, shape) = input_metadata(model, spec);
         TensorMetadata { name: spec.name.clone(), datatype: datatype.to_owned(), shape }
     };
     ModelMetadataResponse {
@@ -76,7 +76,7 @@ pub(crate) fn model_config(model: &ModelInfo) -> ModelConfig {
         max_batch_size: i32::try_from(model.batch_max).unwrap_or(i32::MAX),
         input: model.signature.inputs.iter().map(input).collect(),
         output: model.signature.outputs.iter().enumerate().map(output).collect(),
-        // Says that the server batches; there is no preferred size and no fixed delay to name. Stages batch, pipelines
+        // Shows that the server batches; there is no preferred size and no fixed delay to name. Stages batch, pipelines
         // do not.
         dynamic_batching: model.pipeline.is_none().then(ModelDynamicBatching::default),
         parameters: image.into_iter().chain([slo]).collect(),

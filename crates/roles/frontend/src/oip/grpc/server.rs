@@ -127,8 +127,7 @@ impl<S: InferenceService> GrpcServer<S> {
                 return Ok(not_read_in_time());
             };
             if !is_packed && parts.headers.get(ENCODING).is_some_and(|used| used == "gzip" || used == "deflate") {
-                // What comes behind the message is read to find trailers, and must not be unpacked within the larger
-                // bound.
+                // Bytes behind the message are read to find trailers, and must not be unpacked within the larger bound.
                 parts.headers.remove(ENCODING);
             }
             let mut inference = if is_packed { packed } else { plain };

@@ -42,10 +42,11 @@ pub(crate) fn of_access(error: &AccessError) -> Status {
 
 /// Why a message was refused by the codec, and so before anything of ours ran: what is ours has a reason. Sizes it
 /// refuses with OUT_OF_RANGE, or, where a message became so large as it was unpacked, with RESOURCE_EXHAUSTED; an
-/// encoding that it does not know with UNIMPLEMENTED; bytes that are not what they say with INTERNAL, which is the word
-/// for a server's fault.
+/// encoding that it does not know with UNIMPLEMENTED; malformed bytes with INTERNAL, which is the code for a server's
+/// fault.
 ///
-/// None of what the codec does not say: that the client has gone, or that there is no such call, which has no words.
+/// None for refusals that are not the codec's: that the client has gone, or that there is no such call, which has no
+/// message.
 pub(crate) fn unread(refused: &Status, too_large: &InferError) -> Option<InferError> {
     if refused.metadata().contains_key(REASON_TRAILER) || refused.message().is_empty() {
         return None;

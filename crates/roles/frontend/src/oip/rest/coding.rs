@@ -43,7 +43,7 @@ impl Coding {
     /// How the body of a request is compressed, if it is.
     ///
     /// # Errors
-    /// If in another way.
+    /// If in an unknown way.
     pub(crate) fn of_request(headers: &HeaderMap) -> Result<Option<Self>, InferError> {
         let mut lines = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(encoding) = lines.next() else { return Ok(None) };
@@ -70,11 +70,11 @@ impl Coding {
         Self::ALL.into_iter().find(|coding| takes(coding.name()))
     }
 
-    /// The bytes that `packed` stands for. What they are is found out no further than `bytes_max`: a thousand times as
-    /// many may come of a few. `room` is what they take.
+    /// Unpacks `packed`. Unpacking stops at `bytes_max`: a thousand times as many may come of a few. `room` is what
+    /// they take.
     ///
     /// # Errors
-    /// If they are more, `packed` stands for none, or there is no room for them beside those of other requests.
+    /// If they are more, `packed` is malformed, or there is no room for them beside those of other requests.
     pub(crate) fn unpack(
         self,
         packed: &[u8],

@@ -20,7 +20,7 @@ use crate::oip::refusal_text::{invalid, shorten};
 use crate::oip::shared_regions::{Regions, SharedOutput};
 use crate::oip::{InferError, Limits, ModelInfo, Parameter, Timeliness, json_data};
 
-/// Says how many bytes of a body are JSON; the rest is binary data.
+/// Header with the number of bytes of a body that are JSON; the rest is binary data.
 pub(crate) static JSON_LENGTH: HeaderName = HeaderName::from_static("inference-header-content-length");
 
 #[derive(Deserialize)]

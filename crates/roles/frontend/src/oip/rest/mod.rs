@@ -51,7 +51,7 @@ impl<S> Clone for Shared<S> {
 pub fn rest_router<S: InferenceService>(service: Arc<S>, limits: Limits, cors_origins: &[String]) -> Router {
     let origins: Arc<[String]> = cors_origins.into();
     let unpacked = UnpackedLimit::new(UNPACKED_REQUESTS_MAX, limits.request_bytes_max);
-    // What balancers and clients ask before they ask anything else is open to all.
+    // Calls that balancers and clients make before any other are open to all.
     let open =
         Router::new().route("/v2/health/live", get(pages::live::<S>)).route("/v2/health/ready", get(pages::ready::<S>));
     let infer = Router::new()

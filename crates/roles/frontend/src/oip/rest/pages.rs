@@ -13,7 +13,7 @@ use symphony_types::TensorSpec;
 use super::infer_handler::{ModelPath, read_body};
 use super::{REPOSITORY_BYTES_MAX, Shared, reply};
 use crate::oip::call::{self, find_model, is_ready};
-use crate::oip::inputs::input_face;
+use crate::oip::inputs::input_metadata;
 use crate::oip::refusal_text::{invalid, spec_dims};
 use crate::oip::{
     Caller, IMAGE_PARAMETER, IndexEntry, InferError, InferenceService, ModelInfo, ModelStatistics, Parameter,
@@ -80,7 +80,7 @@ pub(crate) async fn model<S: InferenceService>(State(shared): Shape<S>, path: Mo
         specs.iter().map(tensor).collect()
     };
     let input = |model: &ModelInfo, spec: &TensorSpec| {
-        let (data_type, shape) = input_face(model, spec);
+        let (data_type, shape) = input_metadata(model, spec);
         json!({ "name": spec.name, "datatype": data_type, "shape": shape })
     };
     with_model(&shared, &path, |model| {
@@ -134,7 +134,7 @@ pub(crate) async fn config<S: InferenceService>(State(shared): Shape<S>, path: M
     })
 }
 
-/// Says of a pipeline what Triton says of an ensemble, and leaves out what it does not.
+/// Describes a pipeline as Triton describes an ensemble, and leaves out the rest.
 fn as_ensemble(config: &mut Value, model: &ModelInfo, pipeline: &PipelineInfo) {
     let step = |step: &PipelineStep| {
         // -1: the newest.
@@ -263,7 +263,7 @@ pub(crate) async fn unload<S: InferenceService>(
         Ok(caller) => caller,
         Err(refused) => return reply::of_access(&refused),
     };
-    // Its only parameter, `unload_dependents`, says nothing here: no model depends on another.
+    // Its only parameter, `unload_dependents`, has no effect here: no model depends on another.
     match optional_body::<LoadBody>(request).await {
         Ok(_) => done(shared.service.unload_model(&path.model, caller).await),
         Err(refused) => reply::of_infer(&refused),

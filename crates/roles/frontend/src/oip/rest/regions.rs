@@ -91,7 +91,7 @@ pub(crate) async fn unregister<S: InferenceService>(
 ) -> Response {
     let unregistered = async {
         let caller = caller(&request)?;
-        // There is nothing to say in it; unread it would end the connection.
+        // It carries nothing; unread it would end the connection.
         read_body(request, PLAIN_MESSAGE_BYTES_MAX).await?;
         let taken = Regions::of(&*shared.service, &caller).unregister(&region)?;
         close(taken).await;

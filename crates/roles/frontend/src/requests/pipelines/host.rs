@@ -32,7 +32,7 @@ use crate::requests::request_table::Ending;
 const ASK_BYTES: usize = 4 << 10;
 /// Stage requests that an answer names: those of a pipeline without fan-outs, and the first ones of others.
 const NAMED_MAX: usize = 32;
-/// Stage requests of a traced request that have spans, six or so each: a fan-out shall not crowd out other requests'.
+/// Stage requests of a traced request that have spans, six or so each: a fan-out must not crowd out other requests'.
 const TRACED_MAX: usize = 32;
 
 /// How a request ended.

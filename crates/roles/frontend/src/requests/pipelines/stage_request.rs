@@ -75,7 +75,7 @@ impl Inner {
         let StageRequest { pipeline, stage, model, input, deadline, weight, context, receipt, span, fed_at, open } =
             stage_request;
         let (asked_at, is_region) = (Instant::now(), matches!(input, StageInput::Region { .. }));
-        // A region may wait for a thread longer than it is of use.
+        // A region may wait for a thread beyond its deadline.
         let made = tokio::time::timeout_at(deadline.into(), self.stage_input(&model, input)).await;
         let mut input = made.map_err(|_| InferError::Dropped(DropReason::QueueExpired))??;
         let target = self.select_cluster(&model.loaded_as, Some(&model), &[]);

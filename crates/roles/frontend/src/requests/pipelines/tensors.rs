@@ -7,7 +7,7 @@ use symphony_types::{DataType, TensorSpec};
 
 use crate::oip::{ModelInfo, elements};
 
-/// An output of a result, which is as long as the model's signature says.
+/// An output of a result, as long as the model's signature requires.
 pub(super) fn output<'a>(info: &'a ModelInfo, result: &Bytes, name: &str) -> Option<(&'a TensorSpec, Bytes)> {
     let mut from = 0;
     for spec in &info.signature.outputs {

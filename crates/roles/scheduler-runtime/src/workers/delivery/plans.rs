@@ -94,7 +94,7 @@ impl Delivery {
     }
 
     /// A plan has ended: it is recorded, reported to the learner, and counted for its model. Returns what to take for
-    /// its latency: that of a batch that did not run as planned says nothing about the plan. `counts` are those of a
+    /// its latency: that of a batch that did not run as planned is no measure of the plan. `counts` are those of a
     /// request's model.
     pub(crate) fn batch_done<'a>(
         &mut self,

@@ -36,7 +36,7 @@ impl Delivery {
 
 /// A request announced again: waited for if a backend has it, else it comes back. That this lead or its predecessor
 /// admitted it before means that it is not shed now, and does not count as an arrival: the burst of returning requests
-/// says nothing about the load.
+/// is no measure of the load.
 pub(super) fn redrive(host: &mut impl Host, now: Time, model: ModelId, request: Request) {
     let delivery = host.delivery();
     let known_by = delivery.known_by_backend.get(&request.id).copied();

@@ -127,7 +127,7 @@ impl ModelWorker {
         }
     }
 
-    /// Sends a plan that is as its grant says. False if the GPU has no route; the requests stay with the queue.
+    /// Sends a plan as granted. False if the GPU has no route; the requests stay with the queue.
     fn send_plan(&mut self, now: Time, slot: usize, granted: Granted, plan: &Plan, requests: &[Request]) -> bool {
         if let Err(violation) = self.check.check(now, plan) {
             count(&self.metrics.counters.violations, 1);

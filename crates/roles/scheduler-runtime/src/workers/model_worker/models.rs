@@ -107,7 +107,7 @@ impl ModelWorker {
 
     pub(super) fn set_profile(&mut self, id: ModelId, class: GpuClass, profile: LatencyProfile) {
         let Some(&index) = self.by_id.get(&id) else { return };
-        // What is learnt of a model alone says nothing about the parts that it shares.
+        // What is learnt of a model alone does not apply to the parts that it shares.
         if let Some(slot) = self.slots[index].as_mut().filter(|slot| !slot.shares_trunk) {
             self.tape.profile(index, class, &profile);
             slot.queue.set_profile(class, profile);
@@ -192,7 +192,8 @@ impl ModelWorker {
         own.into_iter().for_each(|request| self.delivery.end_unserved(request));
     }
 
-    /// Takes the queue of a model away, with all models that share it. The rank worker hears no more of its ordinal.
+    /// Takes the queue of a model away, with all models that share it. The rank worker gets no more offers of its
+    /// ordinal.
     fn take_queue(&mut self, id: ModelId) -> Option<ModelSlot> {
         let index = *self.by_id.get(&id)?;
         let slot = self.slots[index].take()?;

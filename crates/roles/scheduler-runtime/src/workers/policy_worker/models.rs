@@ -100,7 +100,7 @@ impl PolicyWorker {
                 self.change_model(now, model, |known| known.delays.data = data);
             }
             ModelMessage::Remove { model } => self.remove_model(now, model),
-            // The policy hears of classes by their GPUs; grants and signals are of queues and their ranker; what is
+            // The policy learns of classes by their GPUs; grants and signals are of queues and their ranker; what is
             // carried has been handled.
             _ => {}
         }
