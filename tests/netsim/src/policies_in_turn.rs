@@ -14,8 +14,8 @@ use crate::stale_leader::subcluster;
 const SOUND: [&str; 4] = ["clockwork", "nexus", "shepherd", "kairos"];
 /// Links are open within this time once the cluster serves.
 const SETTLES_WITHIN: Duration = Duration::from_millis(500);
-/// A command is agreed on within this time, and so is a fault.
-const AGREED_WITHIN: Duration = Duration::from_secs(10);
+/// A command is agreed on within this time, which is some dozen attempts of the operator; and so is a fault.
+const AGREED_WITHIN: Duration = Duration::from_secs(3);
 /// How long each policy decides: about a dozen requests come in that time.
 const DECIDES_FOR: Duration = Duration::from_millis(500);
 /// Then each request has been answered, or its deadline has passed.

@@ -23,7 +23,7 @@ pub(crate) enum Copy {
 }
 
 /// Entries that leader and replica agree on after the copy, some of them operators'.
-const AGREED: u64 = 6;
+const AGREED: u64 = 3;
 /// How long that may take: the operators wait 2 s for each host that is not there, and most of what they ask changes
 /// nothing.
 const AGREED_WITHIN: Duration = Duration::from_secs(60);

@@ -127,15 +127,24 @@ impl Simulation {
     }
 
     /// Until the cluster serves as it should when nothing is wrong; how long that took.
-    pub(crate) fn until_it_serves(&mut self, mut meanwhile: impl FnMut(&mut Self)) -> Result<Duration, String> {
+    pub(crate) fn until_it_serves(&mut self, meanwhile: impl FnMut(&mut Self)) -> Result<Duration, String> {
+        self.until_it_serves_within(SERVES_WITHIN, meanwhile)
+    }
+
+    /// The same, where it may not take as long.
+    pub(crate) fn until_it_serves_within(
+        &mut self,
+        within: Duration,
+        mut meanwhile: impl FnMut(&mut Self),
+    ) -> Result<Duration, String> {
         let begun = self.sim.elapsed();
         loop {
             self.step()?;
             meanwhile(self);
             match self.judge.serves(&self.cluster) {
                 Ok(()) => break,
-                Err(reason) if self.sim.elapsed() > begun + SERVES_WITHIN => {
-                    return Err(format!("I8: {} s after everything healed, {reason}", SERVES_WITHIN.as_secs()));
+                Err(reason) if self.sim.elapsed() > begun + within => {
+                    return Err(format!("I8: {} s after everything healed, {reason}", within.as_secs()));
                 }
                 Err(_) => {}
             }

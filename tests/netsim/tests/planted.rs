@@ -12,18 +12,20 @@ fn found(arguments: &[&str], as_what: &str) {
     assert!(text.contains("reproduce: cargo run -p symphony-netsim -- "));
 }
 
-fn found_by_seeds(plant: &str, from: &str, as_what: &str) {
-    found(&["soak", "--from", from, "--count", "12", "--trouble-s", "8", "--plant", plant], as_what);
+/// One seed at a time: the first one finds each of these.
+fn found_by_seeds(plant: &str, as_what: &str) {
+    let one_by_one = ["soak", "--from", "1", "--count", "12", "--jobs", "1"];
+    found(&[&one_by_one[..], &["--trouble-s", "8", "--plant", plant]].concat(), as_what);
 }
 
 #[test]
 fn disks_that_lie() {
-    found_by_seeds("lying-disks", "1", "vote: ");
+    found_by_seeds("lying-disks", "vote: ");
 }
 
 #[test]
 fn votes_that_are_told_before_they_are_durable() {
-    found_by_seeds("votes-not-synced", "1", "vote: ");
+    found_by_seeds("votes-not-synced", "vote: ");
 }
 
 #[test]
@@ -43,7 +45,7 @@ fn a_replica_that_stays_silent_after_a_hung_lead() {
 
 #[test]
 fn commands_that_are_applied_in_another_order() {
-    found_by_seeds("disordered-apply", "1", "C6: ");
+    found_by_seeds("disordered-apply", "C6: ");
 }
 
 #[test]
@@ -54,8 +56,9 @@ fn followers_that_never_campaign_again() {
 
 #[test]
 fn reads_that_ask_no_quorum() {
-    // In this process's own words: a soak shows the end of the history only.
-    found(&["run", "--seed", "1", "--trouble-s", "8", "--plant", "reads-without-quorum"], "I4: ");
+    // In this process's own words: a soak shows the end of the history only. The first such read comes 4.6 s after the
+    // first trouble.
+    found(&["run", "--seed", "1", "--trouble-s", "5", "--plant", "reads-without-quorum"], "I4: ");
 }
 
 #[test]
@@ -69,7 +72,7 @@ fn leaders_that_go_on_without_a_quorum_and_followers_that_believe_them() {
 #[test]
 fn without_the_gate_or_with_old_words_believed_another_leader_is_elected_all_the_same() {
     for plant in ["no-quorum-gate", "old-appends-believed"] {
-        for seed in 1..=3 {
+        for seed in 1..=2 {
             let output = netsim(&["story", "deaf-leader", "--seed", &seed.to_string(), "--plant", plant]);
             assert!(output.status.success(), "seed {seed} with {plant}");
         }
@@ -105,17 +108,17 @@ fn an_empty_disk_that_joins_by_the_word_of_one_that_was_left_behind() {
 
 #[test]
 fn frontends_that_leave_stage_requests_behind() {
-    found_by_seeds("withdraws-forgotten", "1", "P1: ");
+    found_by_seeds("withdraws-forgotten", "P1: ");
 }
 
 #[test]
 fn frontends_that_tell_no_leader_what_they_withdraw() {
-    found_by_seeds("cancels-unsent", "1", "P1: ");
+    found_by_seeds("cancels-unsent", "P1: ");
 }
 
 #[test]
 fn policies_that_order_plans_which_overlap() {
-    found_by_seeds("plans-overlap", "1", "policy `");
+    found_by_seeds("plans-overlap", "policy `");
 }
 
 #[test]

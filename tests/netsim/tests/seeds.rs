@@ -6,13 +6,14 @@ use netsim::netsim;
 
 #[test]
 fn every_promise_is_kept() {
-    let output = netsim(&["soak", "--from", "1", "--count", "4", "--trouble-s", "6"]);
+    let output = netsim(&["soak", "--from", "1", "--count", "2", "--trouble-s", "6"]);
     assert!(output.status.success());
 }
 
+/// The next seed, which has requests for a pipeline, too: its promises are looked at in both runs.
 #[test]
 fn the_same_seed_gives_the_same_bytes_twice() {
-    let output = netsim(&["soak", "--from", "101", "--count", "1", "--trouble-s", "6", "--twice"]);
+    let output = netsim(&["soak", "--from", "3", "--count", "1", "--trouble-s", "6", "--twice"]);
     assert!(output.status.success());
 }
 
@@ -76,8 +77,9 @@ fn an_empty_disk_does_not_vote_with_one_that_was_left_behind() {
     told_by_seeds("lagging-survivor");
 }
 
+/// An even and an odd seed: where a replica is chosen by that, each is.
 fn told_by_seeds(story: &str) {
-    for seed in 1..=3 {
+    for seed in 1..=2 {
         let output = netsim(&["story", story, "--seed", &seed.to_string()]);
         assert!(output.status.success(), "seed {seed}");
     }

@@ -19,7 +19,7 @@ use crate::limits::*;
 use crate::operation::{Action, Operation};
 use crate::refusal::Refusal;
 use crate::reply::Outcome;
-use crate::state::{ClusterState, HolderState};
+use crate::state::{ClusterState, Holder, HolderState};
 use crate::traffic_split::Traffic;
 use symphony_replicated::{KindProfile, ModelSource, ModelSpec};
 
@@ -239,9 +239,16 @@ impl Filling {
             by_home[backend.subcluster.get() as usize].push((id, backend.boot));
         }
         let models: Vec<_> = filling.state.models.iter().map(|(&id, model)| (id, model.subcluster)).collect();
-        for (model, subcluster) in models {
+        // Each report looks at all models, so most are put where they would be stored; the last ones are asked for.
+        let put = models.len() - MODELS_EACH;
+        for (number, (model, subcluster)) in models.into_iter().enumerate() {
             for &(backend, boot) in &by_home[subcluster.get() as usize] {
-                filling.done(&failed(model, backend, boot));
+                if number < put {
+                    let holder = Holder { boot, state: HolderState::Failed(words(ERROR_BYTES_MAX)) };
+                    filling.state.models.get_mut(&model).unwrap().holders.insert(backend, holder);
+                } else {
+                    filling.done(&failed(model, backend, boot));
+                }
             }
         }
         let to = filling.state.subcluster_named(&name("pool", SUBCLUSTERS_MAX - 1)).unwrap().0;

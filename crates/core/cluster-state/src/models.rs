@@ -164,9 +164,8 @@ impl ClusterState {
 
     /// Whether every GPU that is in the sub-cluster or moves there can hold another model.
     pub(crate) fn check_models_fit(&self, subcluster: SubclusterId, more: &ModelSpec) -> Result<(), Refusal> {
-        let concerned = |backend: &&Backend| backend.homes().iter().flatten().any(|&home| home == subcluster);
         let mut checked = BTreeSet::new();
-        for backend in self.backends.values().filter(concerned) {
+        for backend in self.backends.values().filter(|backend| backend.is_at_home_in(subcluster)) {
             for homes in backend.homes().iter().filter(|homes| homes.contains(&subcluster)) {
                 for gpu in &backend.gpus {
                     if checked.insert((homes.clone(), &gpu.kind, gpu.memory_bytes)) {

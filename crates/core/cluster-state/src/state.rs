@@ -353,6 +353,11 @@ impl Backend {
             Some(moving) => vec![vec![self.subcluster], vec![moving.to]],
         }
     }
+
+    /// Whether the sub-cluster is one of its [`homes`](Self::homes).
+    pub(crate) fn is_at_home_in(&self, subcluster: SubclusterId) -> bool {
+        self.subcluster == subcluster || self.moving.is_some_and(|moving| moving.to == subcluster)
+    }
 }
 
 impl Model {

@@ -1,6 +1,8 @@
 //! The autoscaler in a loop with a cluster that serves what it can: it follows the load, keeps its limits, and does not
 //! flap.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -17,7 +19,7 @@ const PROVISION_S: usize = 10;
 struct Cluster {
     scaler: Autoscaler,
     second: u64,
-    serving: Vec<GpuId>,
+    serving: BTreeSet<GpuId>,
     /// Orders by the second in which they arrive.
     orders: Vec<u64>,
 }
@@ -37,14 +39,13 @@ impl Cluster {
         self.second += 1;
         let arrived = self.orders.iter().filter(|&&at| at <= self.second).count();
         self.orders.retain(|&at| at > self.second);
-        for _ in 0..arrived {
-            let free = (0..).map(GpuId::new).find(|gpu| !self.serving.contains(gpu)).unwrap();
-            self.serving.push(free);
-        }
+        let free = (0..).map(GpuId::new).filter(|gpu| !self.serving.contains(gpu));
+        let arriving: Vec<_> = free.take(arrived).collect();
+        self.serving.extend(arriving);
         let gpus = self.serving.len() as f64;
         let (served, lost) = (load.min(gpus), (load - gpus).max(0.0));
         let kind = KindWindow {
-            serving: self.serving.clone(),
+            serving: self.serving.iter().copied().collect(),
             ordered: self.orders.len() as u32,
             gpu_time: SECOND.saturating_mul(self.serving.len() as u64),
             busy_time: Nanos::from_secs_f64(served),
@@ -57,7 +58,9 @@ impl Cluster {
             self.orders.push(self.second + PROVISION_S as u64);
         }
         self.orders.truncate(self.orders.len() - order.cancel as usize);
-        self.serving.retain(|gpu| !order.release.contains(gpu));
+        for gpu in &order.release {
+            self.serving.remove(gpu);
+        }
         advice
     }
 
@@ -167,7 +170,7 @@ proptest! {
                 if advice.releases() || order.cancel > 0 {
                     prop_assert!(since(last_up).is_none_or(|since| since >= settings.down_after_up), "down after up");
                     prop_assert!(since(last_down).is_none_or(|since| since >= settings.down_period), "down after down");
-                    let left = cluster.serving.iter().max();
+                    let left = cluster.serving.last();
                     prop_assert!(order.release.iter().all(|gpu| left.is_none_or(|left| gpu > left)));
                     let share = (order.release.len() + order.cancel as usize) as f64 / before as f64;
                     prop_assert!(share <= settings.down_step_max + 1.0 / before as f64);

@@ -15,9 +15,10 @@ enum ControlField {
     CopiedIn,
     CopiedOut,
     CopiedWithin,
+    CopyMbps,
 }
 
-const FIELDS: u64 = ControlField::CopiedWithin as u64 + 1;
+const FIELDS: u64 = ControlField::CopyMbps as u64 + 1;
 const BYTES: u64 = FIELDS * 8;
 
 /// Bytes that calls of the driver have asked to be copied.
@@ -85,6 +86,15 @@ impl Control {
     /// If the file cannot be written.
     pub fn make_host_impatient(&self) -> io::Result<()> {
         self.set(ControlField::ImpatientHost, 1)
+    }
+
+    /// Copies between host and device that are asked for from now on go at this many megabytes a second; 0: as fast as
+    /// the process was started with ([`Double::copy_gbps`](crate::Double::copy_gbps)).
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn copy_at(&self, mbps: u64) -> io::Result<()> {
+        self.set(ControlField::CopyMbps, mbps)
     }
 
     /// What has been copied so far. A copy counts when it is asked for.

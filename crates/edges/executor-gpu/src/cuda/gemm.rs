@@ -19,6 +19,8 @@ use crate::staged_model::{Answers, StagedModel, Turn};
 /// Counted runs of each trial, and warm-up runs before them: the first run of a size makes cuBLASLt choose a kernel.
 const RUNS: usize = 5;
 const WARMUP_RUNS: usize = 2;
+/// Numbers that are drawn for a matrix, of which a larger one has copies: products of them take as long.
+const DRAWN_MAX: usize = 1 << 20;
 
 /// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of its inputs: like an emulated one, but
 /// with real copies and a real queue.
@@ -89,12 +91,19 @@ impl Matrices {
                 state ^= state << 17;
                 bound * ((state >> 40) as f32 / (1_u32 << 23) as f32 - 1.0)
             };
-            (0..count).map(|_| next()).collect::<Vec<f32>>()
+            (0..count.min(DRAWN_MAX)).map(|_| next()).collect::<Vec<f32>>()
         };
         // Uniform within ±b has the variance b²/3.
         let weights = random(0x9e37_79b9_7f4a_7c15, (3.0 / rows as f32).sqrt());
         let given = random(0xd1b5_4a32_d192_ed03, 1.0);
-        let on_device = |numbers: &[f32]| stream.clone_htod(numbers).map_err(device_error);
+        let on_device = |numbers: &[f32]| -> Result<CudaSlice<f32>, DeviceError> {
+            // SAFETY: all of it is written below, before anything reads it: both lengths are powers of two.
+            let mut matrix = unsafe { stream.alloc::<f32>(count) }.map_err(device_error)?;
+            for from in (0..count).step_by(numbers.len()) {
+                stream.memcpy_htod(numbers, &mut matrix.slice_mut(from..)).map_err(device_error)?;
+            }
+            Ok(matrix)
+        };
         let result = stream.alloc_zeros(count).map_err(device_error)?;
         let square = blas.square(cuda, rows)?;
         let made = Self { square, weights: on_device(&weights)?, given: on_device(&given)?, result };

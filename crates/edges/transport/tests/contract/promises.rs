@@ -12,10 +12,12 @@ use crate::subjects::{BOOT, FRONTENDS, Subject};
 /// Nothing takes longer, unless it hangs.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-/// Bytes that say whose they are, all over.
+/// Bytes that say whose they are, all over. Copied, not made one by one: some stories have hundreds of megabytes.
 pub(crate) fn bytes_of(sequence: u64, length: usize) -> Bytes {
     let word = sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
-    word.iter().copied().cycle().take(length).collect()
+    let mut bytes = word.repeat(length.div_ceil(word.len()));
+    bytes.truncate(length);
+    bytes.into()
 }
 
 pub(crate) async fn read<S: Subject>(subject: &S, index: usize, sequences: &[u64]) -> Payloads {

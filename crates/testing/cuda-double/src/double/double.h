@@ -79,6 +79,8 @@ struct control {
     uint64_t impatient_host;
     /* Bytes that calls so far have asked to be copied: to the device, to the host, and from one place of the device to another. */
     uint64_t copied_in, copied_out, copied_within;
+    /* Megabytes that are copied between host and device in a second; 0: as many as the process was started with. */
+    uint64_t copy_mbps;
 };
 
 extern pthread_mutex_t lock;

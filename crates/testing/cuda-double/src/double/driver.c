@@ -246,7 +246,8 @@ EXPORT result cuMemFreeHost(void *at)
 
 static int64_t copy_ns(size_t bytes)
 {
-    return 2000 + (int64_t)((double)bytes / setting("COPY_GBPS", 25));
+    double gbps = control->copy_mbps ? (double)control->copy_mbps / 1000 : setting("COPY_GBPS", 25);
+    return 2000 + (int64_t)((double)bytes / gbps);
 }
 
 /* From memory that is not pinned the driver copies first, and returns then; to such memory it returns when all is done. */
