@@ -7,8 +7,8 @@ usage: benches/live_over_simulated.py target/release/symphony [--case table4] [-
 Cases are scenarios: ResNet-50 on 8 GPUs (Table 4), 35 models on 64 GPUs (the zoo of Figure 6), Poisson, policy `auto` unless another one is named. For each the simulator
 finds the goodput; then a scheduler, a frontend, a backend with as many emulated GPUs, and a client over gRPC are offered shares of it.
 
-One machine carries all of that, so time is stretched by `--scale`: every latency and SLO times k, every rate divided by k. That leaves
-the schedule as it is, and makes what network, timers and threads add k times smaller beside the SLO. Rates are told in the scenario's own time.
+One machine carries all of that, so time is stretched by `--scale`: every latency, SLO and time of a policy's own times k, every rate
+divided by k. That leaves the schedule as it is, and makes what network, timers and threads add k times smaller beside the SLO. Rates are told in the scenario's own time.
 
 What differs is taken apart by simulating the same rates again, each time with more of what the cluster met: the delays that it plans for; batches
 as late and as long as they were, and as much taken off deadlines for that; profiles as the cluster has corrected them meanwhile, which
@@ -19,6 +19,7 @@ import argparse
 import concurrent.futures
 import csv
 import dataclasses
+import itertools
 import json
 import math
 import os
@@ -39,6 +40,8 @@ POLICY = "auto"
 MODEL_POLICIES = (POLICY, "symphony", "eager", "timeout", "clipper")
 # Of those, what performance.md has a row for, and the least share of the simulated goodput that is aimed for.
 SUBCLUSTER_POLICIES, SUBCLUSTER_AIM = ("clockwork", "nexus", "shepherd", "edf"), 0.95
+# Times that policies have of their own, in milliseconds, as they are if not given.
+POLICY_TIMES_MS = {"clockwork": {"commit_ms": 5, "early_ms": 5}}
 # Scenario, and by how much its time is stretched unless it is given: to about a thousand requests per second.
 CASES = {"table4": ("table4-resnet50.toml", 5), "zoo": ("zoo-1080ti-all.toml", 8)}
 SHARES = [0.5, 0.8, 0.95, 1.05]
@@ -48,6 +51,8 @@ SHARE_STEP = 0.05
 SIMULATED_OVER_LIVE_MAX = 8
 # Of each model, after each load.
 BATCHES_EXPLAINED = 200
+# Of those, where each takes a question of its own.
+BATCHES_ASKED = 20
 # What is simulated beside each load, with ever more of what the cluster met.
 SIMULATED = ("simulated", "with_delays", "with_lateness", "with_corrections")
 # What the simulator says where a cluster has been so slow that nothing could be in time.
@@ -103,6 +108,12 @@ class Case:
         return self.scenario["model"]
 
     @property
+    def stretched_policy(self):
+        """The policy, as a scenario and `symphony subcluster policy` read it."""
+        times = "".join(f", {key} = {self.scale * ms}" for key, ms in POLICY_TIMES_MS.get(self.policy, {}).items())
+        return f'{{ name = "{self.policy}"{times} }}'
+
+    @property
     def gpus(self):
         return sum(gpu["count"] for gpu in self.scenario["gpu"])
 
@@ -114,7 +125,7 @@ class Case:
         warmup_s, duration_s = (self.scale * self.scenario[key] for key in ("warmup_s", "duration_s"))
         # As much as the scenario says, unless the load is short as well.
         duration_s = min(duration_s, SIMULATED_OVER_LIVE_MAX * self.seconds)
-        lines = [f'name = "{self.scenario["name"]}"', f'policy = "{self.policy}"', f"duration_s = {duration_s}", f"warmup_s = {warmup_s}"]
+        lines = [f'name = "{self.scenario["name"]}"', f"policy = {self.stretched_policy}", f"duration_s = {duration_s}", f"warmup_s = {warmup_s}"]
         lines += [f"seeds = {self.scenario['seeds']}"]
         lines += ["[network]", f"ctrl_us = {1e3 * met.control_ms}", f"reply_us = {1e3 * met.margin_ms}"]
         if self.noise > 0:
@@ -230,18 +241,24 @@ def last_batches(cluster, case):
 
     def of(model):
         told = json.loads(cluster.tell("explain", "--batch", model["name"], "--last", str(BATCHES_EXPLAINED), "-o", "json"))
-        for batch in (one["batch"] for one in told if one["batch"].get("actual")):
-            given_ms = model["alpha_ms"] * batch["items"] + model["beta_ms"]
-            planned, actual = batch["planned"], batch["actual"]
-            # A policy for a whole sub-cluster does not say how long its batches waited; the lead adds no margin there.
-            waited_ms = batch["head_waited_ms"]
-            margin_ms = 0.0 if waited_ms is None else model["slo_ms"] - waited_ms - planned["must_end_by_ms"]
-            longer_ms = actual["start_late_ms"] + actual["execution_ms"] - given_ms
-            yield planned["execution_ms"] / given_ms, margin_ms, longer_ms
+        batches = [one["batch"] for one in told if one["batch"].get("actual")]
+        given_ms = [model["alpha_ms"] * batch["items"] + model["beta_ms"] for batch in batches]
+        corrected = [batch["planned"]["execution_ms"] / given for batch, given in zip(batches, given_ms)]
+        actual = [batch["actual"] for batch in batches]
+        longer_ms = [one["start_late_ms"] + one["execution_ms"] - given for one, given in zip(actual, given_ms)]
+        return corrected, margins_ms(model, batches), longer_ms
+
+    def margins_ms(model, batches):
+        if all(batch["head_waited_ms"] is not None for batch in batches):
+            return [model["slo_ms"] - batch["head_waited_ms"] - batch["planned"]["must_end_by_ms"] for batch in batches]
+        # A policy for a whole sub-cluster does not say how long its batches waited. Their requests, the most urgent one first, say when they are due.
+        asked = [batch["members"][0] for batch in batches if batch["members"]][:BATCHES_ASKED]
+        told = [json.loads(cluster.tell("explain", request, "-o", "json"))[0]["batch"] for request in asked]
+        return [one["deadline_ms"] - one["planned"]["must_end_by_ms"] for one in told] or [Met.planned().margin_ms]
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        batches = [batch for told in pool.map(lambda model: list(of(model)), case.models) for batch in told]
-    corrected, margin_ms, longer_ms = (statistics.mean(values) for values in zip(*batches))
+        found = list(pool.map(of, case.models))
+    corrected, margin_ms, longer_ms = (statistics.mean(itertools.chain.from_iterable(of_models)) for of_models in zip(*found))
     return {"planned_over_profile": corrected, "margin_ms": margin_ms, "longer_ms": longer_ms}
 
 
@@ -362,7 +379,7 @@ def measured_case(name, args):
             list(pool.map(lambda model: load_model(cluster, case, model), case.models))
         if args.policy not in MODEL_POLICIES:
             [subcluster] = json.loads(cluster.tell("get", "subclusters", "-o", "json"))
-            cluster.tell("subcluster", "policy", subcluster["name"], args.policy)
+            cluster.tell("subcluster", "policy", subcluster["name"], case.stretched_policy)
         at = lambda share, seed: compared(cluster, simulator, share * goodput, share, seed)
         results = [at(share, args.seed) for share in args.share]
         best = search(results, at, args) if args.search else None

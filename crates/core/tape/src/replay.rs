@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use symphony_scheduler::{
-    ClusterActions, ClusterInput, GpuRanker, GuardedPolicy, ModelActions, ModelInput, ModelQueue, PolicyRegistry,
-    PoolControl, PoolInput, PoolSignal, RankAction, RankActions, RankInput,
+    ClusterActions, ClusterInput, ClusterReferee, GpuRanker, GuardedPolicy, ModelActions, ModelInput, ModelQueue,
+    PolicyRegistry, PoolControl, PoolInput, PoolSignal, RankAction, RankActions, RankInput,
 };
 use symphony_types::{ModelId, Time};
 
@@ -59,7 +59,13 @@ enum Object {
     Model(ModelId, Box<ModelQueue>),
     Ranker(Box<GpuRanker>),
     Pool(Box<PoolControl>),
-    Cluster(Box<GuardedPolicy>),
+    Cluster(Box<RefereedPolicy>),
+}
+
+/// A policy for the whole sub-cluster, and what holds it to its rules here as in the lead.
+struct RefereedPolicy {
+    policy: GuardedPolicy,
+    referee: ClusterReferee,
 }
 
 /// Feeds recorded inputs to fresh objects and compares their actions byte for byte, up to the first difference.
@@ -168,8 +174,8 @@ impl Stage {
             ObjectConfig::Cluster { policy, facts } => {
                 let refused = |problem: String| TapeError::Policy { offset, problem };
                 let spec = self.policies.parse(&policy).map_err(|error| refused(error.to_string()))?;
-                let built = self.policies.build(&spec, &facts);
-                Object::Cluster(Box::new(built.map_err(|error| refused(error.to_string()))?))
+                let policy = self.policies.build(&spec, &facts).map_err(|error| refused(error.to_string()))?;
+                Object::Cluster(Box::new(RefereedPolicy { policy, referee: ClusterReferee::new(facts) }))
             }
         };
         self.objects.insert(object, made);
@@ -247,16 +253,22 @@ impl Stage {
         input: ClusterInput,
         expected: &[u8],
     ) -> Result<Option<Difference>, TapeError> {
-        let Some(Object::Cluster(policy)) = self.objects.get_mut(&object) else {
+        let Some(Object::Cluster(refereed)) = self.objects.get_mut(&object) else {
             return Err(TapeError::UnknownObject { offset, object, kind: "a policy" });
         };
+        let RefereedPolicy { policy, referee } = &mut **refereed;
         self.cluster_orders.clear();
+        referee.observe(now, &input);
         let decided = policy.step(now, input.clone(), &mut self.cluster_orders);
         self.bytes.clear();
         self.cluster_orders.put(&mut self.bytes);
         if decided.is_ok() && self.bytes == expected {
             let arrives = matches!(input, ClusterInput::Arrive { .. });
             self.summary.cluster_step(now, arrives, &self.cluster_orders);
+            // After the first violation nothing was decided any more.
+            if self.summary.violation.is_none() {
+                self.summary.violation = referee.ordered(now, &self.cluster_orders, policy.waiting()).err();
+            }
             return Ok(None);
         }
         let got = decided.map_or_else(|fault| fault.to_string(), |()| format!("{:?}", self.cluster_orders));

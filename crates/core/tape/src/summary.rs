@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use symphony_scheduler::{ClusterAction, ClusterActions, ModelAction, ModelActions, ModelInput, RankAction};
+use symphony_scheduler::{ClusterAction, ClusterActions, ModelAction, ModelActions, ModelInput, RankAction, Violation};
 use symphony_types::{DropReason, Nanos, Time};
 
 use crate::TapeEnd;
@@ -51,6 +51,8 @@ pub struct Summary {
     pub grants: u64,
     /// Times of the first and last decision.
     pub span: Option<(Time, Time)>,
+    /// The first order of a policy for the whole sub-cluster that broke a rule (S1 to S5).
+    pub violation: Option<Violation>,
     /// How the tape ends.
     pub ending: Ending,
 }

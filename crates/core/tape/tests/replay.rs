@@ -5,14 +5,14 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use symphony_scheduler::rivals::{Clockwork, ClockworkSettings};
 use symphony_scheduler::{
-    ClusterActions, ClusterFacts, ClusterInput, ClusterModel, Delays, DropRule, EarlyStart, GpuChoice, GpuRanker,
-    GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, PolicyRegistry, PoolControl,
-    PoolInput, PoolSignal, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
+    ClusterActions, ClusterFacts, ClusterInput, ClusterModel, ClusterPolicy, Delays, DropRule, EarlyStart, GpuChoice,
+    GpuRanker, GrantWhy, ModelAction, ModelActions, ModelInput, ModelQueue, ModelQueueConfig, Policy, PolicyRegistry,
+    PoolControl, PoolInput, PoolSignal, RankAction, RankInput, ReadyOrder, Request, TargetShare, Trigger,
 };
 use symphony_tape::{Chunk, Ending, Replay, Tape, TapeEnd, TapeError, TapeHeader, TapeOrigin, replay, replay_among};
 use symphony_types::{
-    BootId, DropReason, FamilyProfile, FrontendId, GpuClass, GpuId, LatencyProfile, ModelId, Nanos, RequestId,
-    RequestValue, Time,
+    BootId, DropReason, FamilyProfile, FrontendId, GpuClass, GpuId, Invariant, LatencyProfile, ModelId, Nanos,
+    RequestId, RequestValue, Time,
 };
 
 /// A model and a ranker that exchange messages at once, and are recorded on one tape.
@@ -364,6 +364,28 @@ proptest! {
     }
 }
 
+/// Plans each request as it comes, whether its GPU is busy or not.
+struct Overlapping(Option<Arc<ClusterModel>>);
+
+impl ClusterPolicy for Overlapping {
+    fn step(&mut self, now: Time, input: ClusterInput, out: &mut ClusterActions) {
+        match input {
+            ClusterInput::Model { known, .. } => self.0 = Some(known),
+            ClusterInput::Arrive { model, request } => {
+                let known = self.0.as_ref().unwrap();
+                let start = known.start(now, Time::ZERO, request.items);
+                let planned = out.plan(model, known, (GpuId::new(0), GpuClass::FIRST), start, [request]);
+                assert!(planned.is_some());
+            }
+            _ => {}
+        }
+    }
+
+    fn waiting(&self) -> usize {
+        0
+    }
+}
+
 /// Records a policy of the program's own through a few steps.
 fn of_a_cluster(policy: &str) -> (Vec<u8>, PolicyRegistry) {
     let policies = PolicyRegistry::new().with("copy", |facts, options| {
@@ -371,6 +393,7 @@ fn of_a_cluster(policy: &str) -> (Vec<u8>, PolicyRegistry) {
         let early = Nanos::from_millis(5);
         Ok(Box::new(Clockwork::new(facts, ClockworkSettings { commit: early, early })))
     });
+    let policies = policies.with("overlapping", |_, _| Ok(Box::new(Overlapping(None))));
     let facts = ClusterFacts::default();
     let mut live = policies.build(&policies.parse(policy).unwrap(), &facts).unwrap();
     let mut chunk = Chunk::with_capacity(CHUNK_BYTES);
@@ -434,6 +457,15 @@ fn a_policy_of_a_cluster_decides_again_what_it_decided_and_is_refused_where_it_i
     let replayed = replay_among(&Tape::open(&bytes).unwrap(), &other).unwrap();
     let difference = replayed.difference.expect("another policy decides otherwise");
     assert!(difference.object.contains("policy copy"), "{difference}");
+}
+
+#[test]
+fn a_rule_that_a_policy_broke_is_broken_again() {
+    let (bytes, policies) = of_a_cluster("overlapping");
+    let Replay { summary, difference } = replay_among(&Tape::open(&bytes).unwrap(), &policies).unwrap();
+    assert_eq!((difference, summary.batches), (None, 3));
+    let violation = summary.violation.expect("the second plan begins while the first one runs");
+    assert_eq!(violation.invariant, Invariant::S1, "{violation}");
 }
 
 /// A tape with a plan of three requests of two models on one trunk, recorded with the first family and introduced with

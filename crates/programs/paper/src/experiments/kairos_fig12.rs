@@ -5,8 +5,8 @@ use anyhow::Result;
 
 use super::cell;
 use super::kairos::{
-    BUDGET_PER_HOUR, GAUSSIAN, SYSTEMS, differences_with_oracle, fleet_of_auto, only, setup, studies, studies_with,
-    words,
+    BUDGET_PER_HOUR, GAUSSIAN, SYSTEMS, differences_with_oracle, fleet_of_auto, only, rivals_are_in_time, setup,
+    studies, studies_with, words,
 };
 use crate::lab::Lab;
 use crate::plot::{Axis, Draw, Figure, Lines, Panel, Rule, Series};
@@ -74,7 +74,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
             Comparison::words("kairos-fig12", "oracle", over_oracle, "×"),
         ],
         setup: setup(lab),
-        differences: [differences_with_oracle(), vec![fleet_of_auto()]].concat(),
+        differences: [differences_with_oracle(), vec![fleet_of_auto(), rivals_are_in_time()]].concat(),
         missing: Report::missing(&SYSTEMS, &systems),
     })
 }

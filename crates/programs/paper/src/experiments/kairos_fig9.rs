@@ -4,7 +4,8 @@ use anyhow::Result;
 
 use super::cell;
 use super::kairos::{
-    ALL_SYSTEMS, auto_below_kairos, bar, bars, differences_with_oracle, fleet_of_auto, labelled, setup, studies,
+    ALL_SYSTEMS, auto_below_kairos, bar, bars, differences_with_oracle, fleet_of_auto, labelled, rivals_are_in_time,
+    setup, studies,
 };
 use crate::lab::Lab;
 use crate::plot::Figure;
@@ -81,7 +82,7 @@ pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
         comparisons.push(Comparison::aim("one_shot", what, (0.95, f64::INFINITY), least, "×"));
     }
     let mut differences = differences_with_oracle();
-    differences.extend([fleet_of_auto(), auto_below_kairos()]);
+    differences.extend([fleet_of_auto(), auto_below_kairos(), rivals_are_in_time()]);
     differences.push(
         "The fleet in one shot that is least of its best one is that of `auto` for RM2: the bound counts the time of GPUs, not that large requests wait for the one \
          base. Two bases, the fifth fleet that the search tries, serve more."

@@ -85,6 +85,9 @@ fn show(replays: &[Replayed]) {
         for (reason, requests) in &replay.summary.drops {
             println!("{file}: {requests} requests dropped: {reason}");
         }
+        if let Some(violation) = &replay.summary.violation {
+            println!("{file}: the policy broke {violation}");
+        }
         if let Some(difference) = &replay.difference {
             println!("{file}: {difference}");
         }
@@ -112,6 +115,7 @@ fn to_json(replays: &[Replayed]) -> serde_json::Value {
             "drops": drops,
             "grants": summary.grants,
             "seconds": summary.duration().as_secs_f64(),
+            "violation": summary.violation.as_ref().map(ToString::to_string),
             "end": summary.ending.label(),
             "same": difference.is_none(),
             "difference": difference.as_ref().map(difference_json),

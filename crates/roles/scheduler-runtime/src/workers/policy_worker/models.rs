@@ -189,8 +189,18 @@ impl PolicyWorker {
             let (id, rate, reply) = (model.id, model.rate.per_second(), model.reply_with_lateness());
             let (rate_told, reply_told) = (model.known.rate_per_second, model.known.delays.reply);
             let is_news = |new: f64, sent: f64| (new - sent).abs() > sent * CHANGE_TOLD;
-            if is_news(rate, rate_told) || is_news(reply.as_secs_f64(), reply_told.as_secs_f64()) {
-                self.change_model(now, id, |known| (known.rate_per_second, known.delays.reply) = (rate, reply));
+            let rate_is_news = is_news(rate, rate_told);
+            let reply_is_news = is_news(reply.as_secs_f64(), reply_told.as_secs_f64());
+            if rate_is_news || reply_is_news {
+                self.change_model(now, id, |known| {
+                    // Each by itself: lateness changes twice a second, and at each other rate a policy may plan anew.
+                    if rate_is_news {
+                        known.rate_per_second = rate;
+                    }
+                    if reply_is_news {
+                        known.delays.reply = reply;
+                    }
+                });
             }
         }
     }

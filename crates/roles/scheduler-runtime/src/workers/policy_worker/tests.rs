@@ -189,9 +189,13 @@ impl Scene {
     }
 
     fn done(&self, plan: &Execute, seal: SealNumber) {
+        self.done_late(plan, seal, Nanos::ZERO);
+    }
+
+    fn done_late(&self, plan: &Execute, seal: SealNumber, start_late: Nanos) {
         let plan = PlanId { gpu: plan.gpu.get(), seal, sequence: plan.sequence };
         self.rank.push(RankMessage::Done { plan, free_at: self.now });
-        let (start_late, latency) = (Nanos::ZERO, Nanos::from_millis(2));
+        let latency = Nanos::from_millis(2);
         self.inbox.push(ModelMessage::Done { plan, start_late, latency, failed: Vec::new() });
     }
 
@@ -411,6 +415,27 @@ fn measured_rates_are_told_as_they_change() {
     assert!(reported.len() < 6, "a rate that stays is not told again: {reported:?}");
     let due = scene.turn().wake_at;
     assert!(due <= scene.now + MEASURED_EVERY, "{due}");
+}
+
+#[test]
+fn with_another_lateness_the_policy_gets_the_rate_that_it_had() {
+    let policy = Plain::default();
+    let rates = Arc::clone(&policy.rates);
+    let mut scene = Scene::new(policy);
+    for sequence in 0..400_u64 {
+        scene.announce(sequence..sequence + 1);
+        scene.turn();
+        // Later and later, while requests come at a rate that is never quite the same.
+        for plan in scene.plans() {
+            scene.done_late(&plan, 1, Nanos::from_millis(sequence / 40));
+        }
+        scene.pass(if sequence % 7 == 0 { 11 } else { 10 });
+        scene.turn();
+    }
+    let mut reported = rates.lock().unwrap().clone();
+    assert!(reported.len() > 5, "each lateness is told: {reported:?}");
+    reported.dedup();
+    assert_eq!(reported.len(), 2, "none, and the first one measured: {reported:?}");
 }
 
 #[test]
