@@ -448,8 +448,8 @@ impl TestCluster {
         self.spawn_cli(&name, &args)
     }
 
-    /// Starts `symphony provision` for backends of one emulated GPU of each of these kinds, `KIND-0` and so on, at their
-    /// prices per hour and within a budget; at least one of each.
+    /// Starts `symphony provision` for backends of one emulated GPU of each of these kinds, `KIND-0` and so on, at
+    /// their prices per hour and within a budget; at least one of each.
     ///
     /// # Errors
     /// If it cannot be started.
