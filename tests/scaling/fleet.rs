@@ -1,6 +1,12 @@
 //! Kinds are advised by their prices and the sizes of requests, also a kind of which there is no GPU yet.
 
+use std::time::Duration;
+
+use symphony_protocol::view::View;
 use symphony_tests::{Shape, phase, tell};
+
+/// Replicas that it started may drain for a minute.
+const STOPPED_WITHIN: Duration = Duration::from_secs(150);
 
 /// Large batches are what the dear kind is good for; requests of one item cost a sixth on the other.
 const PROFILE: &str = "format = 1\nmodel = \"m\"\n[[inputs]]\nname = \"INPUT0\"\ndata_type = \"FP32\"\nitem_shape = [16]\n\
@@ -44,5 +50,45 @@ fn a_cheaper_kind_is_advised_before_there_is_one_of_it() {
         let price = "symphony_control_gpus_price{subcluster=\"pool\",gpu_kind=\"emulated\"} 2.0";
         assert_eq!(metrics.iter().filter(|text| text.contains(price)).count(), 1, "the Raft leader's");
         cluster.end_load(load).unwrap().check_safety().unwrap();
+    });
+}
+
+/// The kinds of the GPUs that are up and take plans, sorted.
+fn working(view: &View) -> Vec<String> {
+    let working = view.backends.values().filter(|backend| backend.up && backend.duty.takes_work());
+    let mut kinds: Vec<_> = working.flat_map(|backend| &backend.gpus).map(|gpu| gpu.kind.clone()).collect();
+    kinds.sort_unstable();
+    kinds
+}
+
+#[test]
+fn each_kind_is_provisioned_by_the_advice_for_it_within_one_budget() {
+    let prices =
+        "scheduler.autoscaling.prices=[{ kind = \"emulated\", per_hour = 1.0 }, { kind = \"small\", per_hour = 0.1 }]";
+    let shape = Shape { schedulers: 3, frontends: 1, ..Shape::default() };
+    let shape = shape.with("scheduler.autoscaling.budget_per_hour=4").with(prices);
+    tell("fleet-provision", &shape, |cluster| {
+        phase("one of each kind from the beginning");
+        let mut provision = cluster.spawn_fleet("pool", &[("emulated", 1.0), ("small", 0.1)], 1.25).unwrap();
+        let both = |view: &View| (working(view) == ["emulated", "small"]).then_some(());
+        cluster.wait_for_view("one GPU of each kind", both).unwrap();
+        cluster.workspace.write("m.profile.toml", PROFILE).unwrap();
+        let load = ["model", "load", "m", "--emulated", "--subcluster", "pool", "--slo-ms", "1000"];
+        let _ = cluster.cli(&[&load[..], &["--profile", "m.profile.toml"]].concat()).ended_with(0);
+        cluster.wait_until_it_serves("m").unwrap();
+
+        phase("two of the cheap kind are the cheapest fleet that is enough");
+        let load = cluster.spawn_load_until_ended("load", &["m=100"]).unwrap();
+        let all = |view: &View| (working(view) == ["emulated", "small", "small"]).then_some(());
+        cluster.wait_for_view("another GPU of the cheap kind", all).unwrap();
+        cluster.end_load(load).unwrap().check_safety().unwrap();
+
+        phase("it ends with those that it started");
+        assert!(provision.stop(STOPPED_WITHIN).unwrap().success(), "{}", provision.log_tail());
+        let stdout = provision.stdout().unwrap();
+        for word in ["start emulated-0", "start small-0", "start small-1"] {
+            assert!(stdout.contains(word), "{word}: {stdout}");
+        }
+        assert!(!stdout.contains("start emulated-1"), "{stdout}");
     });
 }

@@ -448,6 +448,30 @@ impl TestCluster {
         self.spawn_cli(&name, &args)
     }
 
+    /// Starts `symphony provision` for backends of one emulated GPU of each of these kinds, `KIND-0` and so on, at
+    /// their prices per hour and within a budget; at least one of each.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn spawn_fleet(&self, subcluster: &str, kinds: &[(&str, f64)], budget_per_hour: f64) -> Result<Child> {
+        let mut configs = Vec::new();
+        for &(kind, price) in kinds {
+            let (name, subcluster) = (kind.to_owned(), subcluster.to_owned());
+            let shape = BackendShape { name, subcluster, executor: ExecutorKind::Emulated, gpus: 1 };
+            let file = node_files::backend(&self.workspace, &shape)?;
+            let text = std::fs::read_to_string(&file)?;
+            std::fs::write(&file, text.replace("kind = \"emulated\"", &format!("kind = \"{kind}\"")))?;
+            configs.push((file.display().to_string(), price.to_string()));
+        }
+        let (budget, dir) = (budget_per_hour.to_string(), self.workspace.path().display().to_string());
+        let mut args = vec!["provision", "--max", "3", "--every-ms", "500", "--dir", &dir];
+        args.extend(["--budget-per-hour", &budget]);
+        for (config, price) in &configs {
+            args.extend(["--config", config, "--price-per-hour", price]);
+        }
+        self.spawn_cli("fleet", &args)
+    }
+
     /// Starts `symphony load` over gRPC for this many seconds; `models` as in `NAME=RPS`.
     ///
     /// # Errors
