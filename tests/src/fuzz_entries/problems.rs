@@ -1,5 +1,5 @@
-//! Problems that operators write: fleets, sessions and pipelines to be split, the first two with a CSV for whatever file
-//! they name.
+//! Problems that operators write: fleets, sessions and pipelines to be split, the first two with a CSV for whatever
+//! file they name.
 
 use symphony_fleet::{Bound, FleetProblem, rank};
 use symphony_pipeline::{PipelineFile, STAGES_MAX};

@@ -53,8 +53,8 @@ struct Options {
     /// The spread of execution times (lognormal sigma) in every regime, instead of its own; several one after another.
     #[arg(long)]
     noise: Vec<f64>,
-    /// Leave out this rule of `auto` (`load`, `short_waits`, `gaps`, `spacing`, `overrun`, `budget`) in the policy that is
-    /// judged.
+    /// Leave out this rule of `auto` (`load`, `short_waits`, `gaps`, `spacing`, `overrun`, `budget`) in the policy that
+    /// is judged.
     #[arg(long)]
     without: Option<String>,
     /// Simulated seconds of each run.

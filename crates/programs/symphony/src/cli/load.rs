@@ -44,8 +44,8 @@ pub(crate) struct LoadArgs {
     /// native.
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) frontend: Option<String>,
-    /// Ask the frontend what the models take, as any client can, and not the schedulers: no certificate of the cluster is
-    /// needed. For grpc and rest.
+    /// Ask the frontend what the models take, as any client can, and not the schedulers: no certificate of the cluster
+    /// is needed. For grpc and rest.
     #[arg(long)]
     pub(crate) as_client: bool,
     /// Connections to the frontend.
