@@ -96,19 +96,26 @@ pub(crate) async fn run(
                     return;
                 }
             };
-            match is_up_once_applied(index, up, &mut views).await {
-                Some(true) => process.taken_in(),
-                None => return,
-                // It must not flap with each attempt. One that applies nothing gets no answer from the leader.
-                Some(false) => {
-                    let wait = hold_down.next(Duration::ZERO);
-                    tracing::warn!(?wait, "this replica is not up after its registration; it registers again");
-                    tokio::time::sleep(wait).await;
-                    if contact_state.wait_for(|contact_state| contact_state.heard).await.is_err() {
-                        return;
-                    }
-                    continue;
+            let registered = wait_until_applied(index, up, &mut views).await;
+            if matches!(registered, Registered::Up | Registered::DownAgain) {
+                process.taken_in();
+            }
+            let problem = match registered {
+                Registered::Up => None,
+                Registered::DownAgain => Some("this replica was declared down as it registered"),
+                // One that applies nothing gets no answer from the leader.
+                Registered::NotApplied => Some("this replica does not apply its registration"),
+                Registered::Ended => return,
+            };
+            if let Some(problem) = problem {
+                // It must not flap with each attempt.
+                let wait = hold_down.next(Duration::ZERO);
+                tracing::warn!(?wait, "{problem}; it registers again");
+                tokio::time::sleep(wait).await;
+                if contact_state.wait_for(|contact_state| contact_state.heard).await.is_err() {
+                    return;
                 }
+                continue;
             }
             let came = Instant::now();
             let over = tokio::select! {
@@ -134,16 +141,30 @@ pub(crate) async fn run(
     }
 }
 
-/// Whether this replica is up in its own view as soon as that has its registration, which was committed at `index`. It
-/// may not be: where it was declared down again at once, both entries can be applied together. Nor is it if it applies
-/// nothing for [`APPLIED_WITHIN`]. None if there are no more views.
-async fn is_up_once_applied(
+/// What came of a registration, by this replica's own view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Registered {
+    Up,
+    /// It was declared down again at once: both entries can be applied together.
+    DownAgain,
+    /// Nothing that late was applied within [`APPLIED_WITHIN`].
+    NotApplied,
+    /// There are no more views.
+    Ended,
+}
+
+/// Waits until this replica's view has the registration that was committed at `index`.
+async fn wait_until_applied(
     index: u64,
     up: impl Fn(&Arc<View>) -> bool,
     views: &mut watch::Receiver<Arc<View>>,
-) -> Option<bool> {
-    let applied = timeout(APPLIED_WITHIN, views.wait_for(|view| view.applied_index >= index)).await;
-    applied.map_or(Some(false), |view| view.ok().map(|view| up(&view)))
+) -> Registered {
+    match timeout(APPLIED_WITHIN, views.wait_for(|view| view.applied_index >= index)).await {
+        Ok(Ok(view)) if up(&view) => Registered::Up,
+        Ok(Ok(_)) => Registered::DownAgain,
+        Ok(Err(_)) => Registered::Ended,
+        Err(_) => Registered::NotApplied,
+    }
 }
 
 /// Tells the cluster which policies this program adds, as soon as that can be written down.
@@ -254,17 +275,18 @@ mod tests {
         let at = |applied_index| Arc::new(View { applied_index, ..View::default() });
         let (publish, mut views) = watch::channel(at(6));
         let began = Instant::now();
-        assert_eq!(is_up_once_applied(7, |_| true, &mut views).await, Some(false), "it applies nothing");
+        assert_eq!(wait_until_applied(7, |_| true, &mut views).await, Registered::NotApplied);
         assert!(began.elapsed() >= APPLIED_WITHIN);
 
         let began = Instant::now();
         publish.send_replace(at(8));
-        assert_eq!(is_up_once_applied(7, |view| view.applied_index < 8, &mut views).await, Some(false));
-        assert_eq!(is_up_once_applied(7, |view| view.applied_index == 8, &mut views).await, Some(true));
+        let down_again = wait_until_applied(7, |view| view.applied_index < 8, &mut views).await;
+        assert_eq!(down_again, Registered::DownAgain);
+        assert_eq!(wait_until_applied(7, |view| view.applied_index == 8, &mut views).await, Registered::Up);
         assert_eq!(began.elapsed(), Duration::ZERO, "no view has to show that it ever was up");
 
         drop(publish);
-        assert_eq!(is_up_once_applied(9, |_| true, &mut views).await, None);
+        assert_eq!(wait_until_applied(9, |_| true, &mut views).await, Registered::Ended);
     }
 
     #[test]
