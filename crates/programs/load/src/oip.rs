@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use symphony_types::{DataType, DropReason, TENSOR_ITEM_BYTES_MAX, TensorSpec};
+use symphony_types::{DataType, DropReason, TensorSpec};
 
 use crate::target::End;
 
@@ -24,6 +24,9 @@ pub(super) fn end_of(reason: Option<&str>, status: impl FnOnce() -> String) -> E
     }
 }
 
+/// A server says what the items of an input are, and this program makes some of them: a request with larger ones could
+/// not be sent in one piece.
+const ITEM_BYTES_MAX: usize = 63 << 20;
 /// The type of encoded pictures.
 const BYTES: &str = "BYTES";
 
@@ -39,15 +42,17 @@ pub(super) fn offered_input(
     }
     let data_type = datatype.parse::<DataType>().map_err(|error| format!("input `{name}`: {error}"))?;
     let item_shape: Option<Vec<_>> = shape.iter().skip(1).map(|&dim| u32::try_from(dim).ok()).collect();
-    // Whatever answers there says how much memory this program takes.
-    let fits = |item_shape: &Vec<u32>| {
-        let elements = item_shape.iter().try_fold(1_usize, |elements, &dim| elements.checked_mul(dim as usize));
-        elements.is_some_and(|elements| (1..=TENSOR_ITEM_BYTES_MAX / 8).contains(&elements))
+    let Some(item_shape) = item_shape.filter(|item_shape| !item_shape.contains(&0)) else {
+        return Err(format!("input `{name}` has the shape {shape:?}; expected fixed dimensions behind the first one"));
     };
-    match item_shape.filter(fits) {
-        Some(item_shape) => Ok((name.clone(), Some(TensorSpec { name, data_type, item_shape }))),
-        None => Err(format!("input `{name}` has the shape {shape:?}; expected fixed dimensions behind the first one")),
+    let element = data_type.size_bytes();
+    let bytes = item_shape.iter().try_fold(element, |bytes, &dim| bytes.checked_mul(dim as usize));
+    if bytes.is_none_or(|bytes| bytes > ITEM_BYTES_MAX) {
+        return Err(format!(
+            "input `{name}` has the shape {shape:?}; expected items of at most {ITEM_BYTES_MAX} bytes"
+        ));
     }
+    Ok((name.clone(), Some(TensorSpec { name, data_type, item_shape })))
 }
 
 #[cfg(test)]
@@ -80,8 +85,12 @@ mod tests {
         assert_eq!(read("FP32", &[-1, 2, 3]), Ok(("x".into(), Some(spec))));
         assert_eq!(read("BYTES", &[-1]), Ok(("x".into(), None)));
         assert!(read("COMPLEX", &[-1]).unwrap_err().starts_with("input `x`: unknown data type `COMPLEX`"));
-        for shape in [&[-1, -1][..], &[-1, 0], &[-1, 1 << 40], &[-1, 1 << 31, 1 << 31, 1 << 31], &[-1, 1 << 28]] {
+        for shape in [&[-1, -1][..], &[-1, 0], &[-1, 1 << 40]] {
             assert!(read("INT8", shape).unwrap_err().contains("expected fixed dimensions"), "{shape:?}");
+        }
+        assert!(read("INT8", &[-1, 63, 1 << 20]).is_ok());
+        for (datatype, shape) in [("INT16", &[-1, 63, 1 << 20][..]), ("INT8", &[-1, 1 << 31, 1 << 31, 1 << 31])] {
+            assert!(read(datatype, shape).unwrap_err().contains("of at most 66060288 bytes"), "{shape:?}");
         }
     }
 }

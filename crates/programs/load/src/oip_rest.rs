@@ -15,8 +15,9 @@ use crate::target::{Answer, ConnectError, EncodedPictures, End, OfferedModel, Of
 const JSON_LENGTH: &str = "inference-header-content-length";
 /// How long one connection may take to come up.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a description may take to come.
+/// How long a description may take to come, and how long it may be.
 const DESCRIBED_WITHIN: Duration = Duration::from_secs(5);
+const DESCRIPTION_BYTES_MAX: usize = 1 << 20;
 
 /// A frontend's REST port.
 #[derive(Debug)]
@@ -65,9 +66,15 @@ impl RestTarget {
     /// What a page says, or the words of its refusal.
     async fn page(&self, url: &str) -> Result<Value, String> {
         let words = |error: reqwest::Error| error.to_string();
-        let response = self.client.get(url).timeout(DESCRIBED_WITHIN).send().await.map_err(words)?;
+        let mut response = self.client.get(url).timeout(DESCRIBED_WITHIN).send().await.map_err(words)?;
         let status = response.status();
-        let body = response.bytes().await.map_err(words)?;
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(words)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > DESCRIPTION_BYTES_MAX {
+                return Err(format!("{url} is longer than {DESCRIPTION_BYTES_MAX} bytes"));
+            }
+        }
         let page: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status.is_success() {
             return Ok(page);
