@@ -193,8 +193,9 @@ fn is_nextest_summary(line: &str) -> bool {
 
 /// Whether nextest or `cargo test` says in this line that a test failed.
 fn is_failed_test(line: &str) -> bool {
-    const BY_NEXTEST: [&str; 4] = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
-    let by_nextest = BY_NEXTEST.iter().any(|word| line.trim_start().starts_with(word));
+    let word = line.trim_start().split_once(" [").map_or("", |(word, _)| word);
+    let by_nextest = matches!(word, "FAIL" | "TIMEOUT" | "ABORT" | "LEAK-FAIL")
+        || (word.starts_with("SIG") && word.chars().all(char::is_alphanumeric));
     // Not indented, as nextest shows what a test program printed.
     by_nextest || (line.starts_with("test ") && line.ends_with(" ... FAILED"))
 }
@@ -228,7 +229,11 @@ mod tests {
 
     #[test]
     fn failed_tests_are_picked_from_either_runner() {
-        let failed = ["        FAIL [   2.101s] symphony-net tls::refused", "test tls::refused ... FAILED"];
+        let failed = [
+            "        FAIL [   2.101s] symphony-net tls::refused",
+            "     SIGKILL [   2.101s] (   7/3046) symphony-net tls::refused",
+            "test tls::refused ... FAILED",
+        ];
         let others = [
             "        PASS [   2.101s] symphony-net a_FAIL",
             "    test tls::refused ... FAILED",
