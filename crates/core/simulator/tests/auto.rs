@@ -46,12 +46,14 @@ fn keeps_up_with(policies: [&str; 2], gpus: u32, models: &str, workload: &str, a
     keeps(policies, gpus, models, workload, apart, 1.0 - LOSS_MAX - NOISE);
 }
 
-/// The same where `auto` keeps this share. Only the winner's goodput is searched: of the others one rate says enough.
+/// The same where `auto` keeps this share. Only the winner's goodput is searched: with noise another one might pass above
+/// a rate at which it fails, so that is asked at three.
 #[track_caller]
 fn keeps([winner, other]: [&str; 2], gpus: u32, models: &str, workload: &str, apart: f64, share: f64) {
     let [winner, other, auto] = [winner, other, "'auto'"].map(|policy| scenario(policy, gpus, models, workload));
     let best = find_goodput(&winner).unwrap();
-    assert!(!passes(&other, best / apart), "the regime tells nothing apart: {:?} of {best}", find_goodput(&other));
+    let below = [1.0, 1.02, 1.05].iter().all(|above| !passes(&other, above * best / apart));
+    assert!(below, "the regime tells nothing apart: {:?} of {best}", find_goodput(&other));
     assert!(passes(&auto, best * share), "auto reaches {:?} of {best}", find_goodput(&auto));
 }
 
@@ -175,8 +177,11 @@ fn where_there_is_time_to_spare_answers_are_as_fast_as_those_that_start_at_once(
 fn overload_costs_no_goodput() {
     let models = "name = 'resnet50', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100";
     let scenario = scenario("'auto'", 24, models, "arrival = 'poisson'");
-    // Its goodput, from docs/papers/symphony-fig10-differences.csv.
-    let peak = 21_045.0;
+    // Its goodput is searched for the paper's figure.
+    let page = include_str!("../../../../docs/papers/symphony-fig10-differences.csv");
+    let peak =
+        page.lines().find_map(|line| line.strip_prefix("auto,")?.split(',').next()?.parse::<f64>().ok()).unwrap();
+    assert!(!passes(&scenario, 1.1 * peak), "1.1 times {peak} is no overload");
     for load in [1.1, 1.5, 2.0] {
         let good = simulate(&scenario, 1, peak * load).unwrap().good_rps;
         assert!(good >= 0.98 * peak, "at {load} times the peak of {peak}, {good} requests per second are good");

@@ -122,7 +122,7 @@ fn symphony_fig7_grows_with_the_slo() {
         assert!(goodputs.len() == 3 && goodputs.is_sorted() && goodputs[0] > 5_000.0, "{mix}: {goodputs:?}");
         // In bursts the rival may serve nothing.
         let over = outcome.report.comparison(mix).unwrap().ours;
-        assert!(over.is_none_or(|over| over > 1.5), "{mix}: {over:?} times the best baseline");
+        assert!(over.map_or(mix == "zipf_bursty", |over| over > 1.5), "{mix}: {over:?} times the best baseline");
     }
 }
 
