@@ -51,7 +51,8 @@ pub struct Summary {
     pub grants: u64,
     /// Times of the first and last decision.
     pub span: Option<(Time, Time)>,
-    /// The first order of a policy for the whole sub-cluster that broke a rule (S1 to S5).
+    /// The first order of a policy for the whole sub-cluster that broke a rule (S1 to S5). It was not carried out; the
+    /// counts here have it.
     pub violation: Option<Violation>,
     /// How the tape ends.
     pub ending: Ending,

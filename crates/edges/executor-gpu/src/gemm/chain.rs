@@ -7,6 +7,13 @@ use symphony_types::Nanos;
 /// The sizes of links, in rows: a link multiplies two square matrices of this many rows. The largest keeps an H100 busy
 /// for about 0.3 ms, the smallest for some microseconds, of which most is the launch: what is between is made of both.
 pub const LINK_SIZES: [u32; 5] = [4096, 2048, 1024, 512, 256];
+const _: () = {
+    let mut size = 0;
+    while size < LINK_SIZES.len() {
+        assert!(LINK_SIZES[size].is_power_of_two(), "matrices are filled by copies of a power of two");
+        size += 1;
+    }
+};
 /// Links of one chain at most: each is enqueued by the host, which takes microseconds.
 pub const LINKS_MAX: u32 = 8192;
 

@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         /// Many groups always have due timers and more work: no group waits for more turns than all groups can have
-        /// within the patience of a wake-up.
+        /// within [`WOKEN_WAIT_MAX`] of a wake-up.
         #[test]
         fn nobody_starves(
             works in prop::collection::vec((1_u64..60, 1_u64..400, any::<bool>()), 2..40),

@@ -55,7 +55,7 @@ pub(crate) async fn no_settings() -> Response {
 
 /// `KServe`'s protocol before the Open Inference Protocol, `/v1/models/{model}:predict` and the like.
 pub(crate) async fn no_first_protocol() -> Response {
-    let words = "version 1 of KServe's protocol is not served, as its requests name neither inputs nor types; its SDK and \
+    let words = "version 1 of KServe's protocol is not served, as its requests give no types or shapes; its SDK and \
                  Triton's clients speak version 2: POST /v2/models/MODEL/infer";
     reply::of_infer(&InferError::Unsupported(words.into()))
 }
