@@ -24,7 +24,7 @@ const GPUS: u32 = 8;
 /// Grants that can be on their way at once.
 const GRANTS_MAX: usize = GPUS as usize;
 const SLO: Nanos = Nanos::from_millis(25);
-const WARM_UP_REQUESTS: u64 = 100_000;
+const WARM_UP_REQUESTS: u64 = 200_000;
 const COUNTED_REQUESTS: u64 = 50_000;
 
 /// Queues and ranker around virtual time, in memory that is all there from the start.

@@ -29,6 +29,8 @@ const REST_OF_UP: &str = "127.0.0.1:8000";
 /// Seconds of a run before requests count, by default.
 const WARMUP_S: f64 = 1.0;
 const DURATION_S: f64 = 10.0;
+/// How much longer than the longest SLO answers are waited for after the last request: a leader may die meanwhile.
+const GRACE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let cluster = &args.cluster;
@@ -184,12 +186,14 @@ fn planned(
             inputs,
         })
     });
+    let models = models.collect::<anyhow::Result<Vec<_>>>()?;
+    let slo_max = models.iter().map(|model| model.slo).max().unwrap_or_default();
     Ok(LoadPlan {
         seed: args.seed,
-        models: models.collect::<anyhow::Result<_>>()?,
+        models,
         warmup,
         duration,
-        grace: Duration::from_secs(5),
+        grace: slo_max + GRACE,
         lag: LagLimits { p99: millis("--lag-p99-ms", args.lag_p99_ms)?, max: millis("--lag-max-ms", args.lag_max_ms)? },
     })
 }
