@@ -19,8 +19,8 @@ use crate::staged_model::{Answers, StagedModel, Turn};
 /// Counted runs of each trial, and warm-up runs before them: the first run of a size makes cuBLASLt choose a kernel.
 const RUNS: usize = 5;
 const WARMUP_RUNS: usize = 2;
-/// Numbers that are drawn for a matrix; a larger one has copies of them. Calibration multiplies the same matrices, so ℓ(b)
-/// holds whatever they take.
+/// Numbers that are drawn for a matrix; a larger one has copies of them. Calibration multiplies the same matrices, so
+/// ℓ(b) holds whatever they take.
 const DRAWN_MAX: usize = 1 << 20;
 
 /// A GPU that takes ℓ(b) by multiplying matrices, and answers with checksums of its inputs: like an emulated one, but
