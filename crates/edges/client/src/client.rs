@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use symphony_protocol::inference as pb;
-use symphony_protocol::parameters::SLO_MS;
+use symphony_protocol::parameters::{self, SLO_MS};
 use tokio::sync::Semaphore;
 use tonic::{Response, Status};
 
@@ -223,8 +223,7 @@ impl Client {
         let ask = |mut grpc: Grpc, call| async move { grpc.model_config(call).await };
         let request = pb::ModelConfigRequest { name: model.to_owned(), version: String::new() };
         let config = self.inner.ask(request, ask).await?.config.unwrap_or_default();
-        let slo_ms = config.parameters.get(SLO_MS).and_then(|slo| slo.string_value.parse::<f64>().ok());
-        let slo = slo_ms.and_then(|slo_ms| Duration::try_from_secs_f64(slo_ms / 1e3).ok());
+        let slo = config.parameters.get(SLO_MS).and_then(|slo| parameters::slo(&slo.string_value));
         Ok(ModelConfig { batch_max: u32::try_from(config.max_batch_size).unwrap_or(0), slo })
     }
 }

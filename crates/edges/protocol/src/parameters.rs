@@ -1,5 +1,7 @@
 //! Names of the parameters and trailers beside the tensors of the Open Inference Protocol, for servers and clients.
 
+use std::time::Duration;
+
 /// Of a request: time that it may take, in microseconds.
 pub const TIMEOUT: &str = "timeout";
 /// Of a request: its own time may exceed the model's SLO.
@@ -19,6 +21,12 @@ pub const REQUEST_ID: &str = "symphony_request_id";
 
 /// Of a model's configuration: its latency objective in milliseconds.
 pub const SLO_MS: &str = "slo_ms";
+
+/// The time that [`SLO_MS`] says; none if it is no time.
+#[must_use]
+pub fn slo(text: &str) -> Option<Duration> {
+    Duration::try_from_secs_f64(text.parse::<f64>().ok()? / 1e3).ok()
+}
 
 /// [`REQUEST_ID`] as a header or trailer, on answers and errors of accepted requests.
 pub const REQUEST_ID_HEADER: &str = "symphony-request-id";

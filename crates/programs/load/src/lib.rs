@@ -39,4 +39,6 @@ pub use oip_grpc::GrpcTarget;
 pub use oip_rest::RestTarget;
 pub use report::{LagReport, ModelReport, Report, Verdict};
 pub use tally::{GOOD_TIMES_MAX, Gap, REASONS_MAX, Tally};
-pub use target::{Answer, ConnectError, EncodedPictures, End, OfferedModel, Offers, OutputTensor, Request, Target};
+pub use target::{
+    Answer, ConnectError, DescribeModel, EncodedPictures, End, ModelDescription, OutputTensor, Request, Target,
+};

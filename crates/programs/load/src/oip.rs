@@ -32,7 +32,7 @@ const BYTES: &str = "BYTES";
 
 /// An input as metadata describe it: `shape` begins with the dimension that counts items. Encoded pictures have no
 /// description.
-pub(super) fn offered_input(
+pub(super) fn input_description(
     name: String,
     datatype: &str,
     shape: &[i64],
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn inputs_are_tensors_of_a_fixed_size_or_pictures() {
-        let read = |datatype, shape: &[i64]| offered_input("x".into(), datatype, shape);
+        let read = |datatype, shape: &[i64]| input_description("x".into(), datatype, shape);
         let spec = TensorSpec { name: "x".into(), data_type: DataType::Fp32, item_shape: vec![2, 3] };
         assert_eq!(read("FP32", &[-1, 2, 3]), Ok(("x".into(), Some(spec))));
         assert_eq!(read("BYTES", &[-1]), Ok(("x".into(), None)));

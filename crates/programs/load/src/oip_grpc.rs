@@ -7,8 +7,8 @@ use symphony_client::{Balance, Client, ElementType, Tensor};
 
 use crate::access::Access;
 use crate::load_plan::IN_FLIGHT_MAX;
-use crate::oip::{end_of, offered_input};
-use crate::target::{Answer, ConnectError, End, OfferedModel, Offers, OutputTensor, Request, Target};
+use crate::oip::{end_of, input_description};
+use crate::target::{Answer, ConnectError, DescribeModel, End, ModelDescription, OutputTensor, Request, Target};
 
 /// The engine decides how long to wait for answers.
 const TIMEOUT: Duration = client::limits::TIMEOUT_MAX;
@@ -77,12 +77,12 @@ impl Target for GrpcTarget {
     }
 }
 
-impl Offers for GrpcTarget {
-    async fn offered(&self, model: &str) -> Result<OfferedModel, String> {
+impl DescribeModel for GrpcTarget {
+    async fn describe(&self, model: &str) -> Result<ModelDescription, String> {
         let metadata = self.client.model_metadata(model).await.map_err(|error| error.to_string())?;
         let config = self.client.model_config(model).await.map_err(|error| error.to_string())?;
-        let input = |input: client::TensorMetadata| offered_input(input.name, input.element.name(), &input.shape);
-        Ok(OfferedModel {
+        let input = |input: client::TensorMetadata| input_description(input.name, input.element.name(), &input.shape);
+        Ok(ModelDescription {
             name: metadata.name,
             platform: metadata.platform,
             slo: config.slo.ok_or("its configuration has no slo_ms; expected a frontend of Symphony")?,

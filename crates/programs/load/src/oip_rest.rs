@@ -5,11 +5,13 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use serde_json::{Value, json};
-use symphony_protocol::parameters::{ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, SLO_MS, TIMEOUT};
+use symphony_protocol::parameters::{self, ACCEPT_LATE, BATCH, EXCEED_SLO, LATE, SLO_MS, TIMEOUT};
 
 use crate::access::Access;
-use crate::oip::{end_of, offered_input};
-use crate::target::{Answer, ConnectError, EncodedPictures, End, OfferedModel, Offers, OutputTensor, Request, Target};
+use crate::oip::{end_of, input_description};
+use crate::target::{
+    Answer, ConnectError, DescribeModel, EncodedPictures, End, ModelDescription, OutputTensor, Request, Target,
+};
 
 /// Header of requests and answers with binary tensors: the length of the JSON before them.
 const JSON_LENGTH: &str = "inference-header-content-length";
@@ -83,15 +85,15 @@ impl RestTarget {
     }
 }
 
-impl Offers for RestTarget {
-    async fn offered(&self, model: &str) -> Result<OfferedModel, String> {
+impl DescribeModel for RestTarget {
+    async fn describe(&self, model: &str) -> Result<ModelDescription, String> {
         let url = format!("{}/models/{model}", self.base);
         let (metadata, config) = (self.page(&url).await?, self.page(&format!("{url}/config")).await?);
-        offered(&metadata, &config)
+        description(&metadata, &config)
     }
 }
 
-fn offered(metadata: &Value, config: &Value) -> Result<OfferedModel, String> {
+fn description(metadata: &Value, config: &Value) -> Result<ModelDescription, String> {
     let text = |value: &Value| {
         value.as_str().map(str::to_owned).ok_or("what it says of the model is not of the Open Inference Protocol")
     };
@@ -100,11 +102,10 @@ fn offered(metadata: &Value, config: &Value) -> Result<OfferedModel, String> {
         // What is no number is refused as a shape.
         let shape = input["shape"].as_array().map(Vec::as_slice).unwrap_or_default();
         let shape: Vec<_> = shape.iter().map(|dim| dim.as_i64().unwrap_or(-1)).collect();
-        offered_input(text(&input["name"])?, &text(&input["datatype"])?, &shape)
+        input_description(text(&input["name"])?, &text(&input["datatype"])?, &shape)
     };
-    let slo_ms = config["parameters"][SLO_MS]["string_value"].as_str().and_then(|slo| slo.parse::<f64>().ok());
-    let slo = slo_ms.and_then(|slo_ms| Duration::try_from_secs_f64(slo_ms / 1e3).ok());
-    Ok(OfferedModel {
+    let slo = config["parameters"][SLO_MS]["string_value"].as_str().and_then(parameters::slo);
+    Ok(ModelDescription {
         name: text(&metadata["name"])?,
         platform: text(&metadata["platform"])?,
         slo: slo.ok_or("its configuration has no slo_ms; expected a frontend of Symphony")?,

@@ -16,8 +16,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    Answer, ArrivalKind, EmulatedInputs, End, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, OfferedModel,
-    Offers, OutputCheck, Request, RestTarget, Sample, Target, run,
+    Answer, ArrivalKind, DescribeModel, EmulatedInputs, End, GrpcTarget, InputSet, LagLimits, LoadPlan,
+    ModelDescription, ModelLoad, OutputCheck, Request, RestTarget, Sample, Target, run,
 };
 
 /// Computes checksums. The timeout of a request, in milliseconds, can select another end instead.
@@ -135,15 +135,21 @@ async fn ask(target: &impl Target, model: &str, timeout_ms: Option<u64>) -> Answ
 }
 
 /// The whole story, for one target.
-async fn speaks_the_protocol<T: Target + Offers>(target: T) {
+async fn speaks_the_protocol<T: Target + DescribeModel>(target: T) {
     // Phase 1: the port says what the model is, and an answer arrives complete, under its id, with the server's data on
     // it.
-    let offered = target.offered("sums").await.unwrap();
-    let (platform, slo) = (offered.platform.as_str(), offered.slo);
-    assert_eq!((offered.name.as_str(), platform, slo), ("sums", OfferedModel::EMULATED, Duration::from_millis(50)));
-    assert_eq!(offered.tensors().unwrap().inputs, default_signature().inputs);
-    assert_eq!(offered.outputs, default_signature().outputs.into_iter().map(|output| output.name).collect::<Vec<_>>());
-    assert!(target.offered("nothing").await.unwrap_err().contains("nothing"));
+    let described = target.describe("sums").await.unwrap();
+    let (platform, slo) = (described.platform.as_str(), described.slo);
+    assert_eq!(
+        (described.name.as_str(), platform, slo),
+        ("sums", ModelDescription::EMULATED, Duration::from_millis(50))
+    );
+    assert_eq!(described.tensors().unwrap().inputs, default_signature().inputs);
+    assert_eq!(
+        described.outputs,
+        default_signature().outputs.into_iter().map(|output| output.name).collect::<Vec<_>>()
+    );
+    assert!(target.describe("nothing").await.unwrap_err().contains("nothing"));
     let answer = ask(&target, "sums", None).await;
     assert_eq!((&answer.end, answer.id, answer.batch, answer.bytes), (&End::Ok, Some(77), Some(5), 8));
     let inputs = EmulatedInputs::new(&default_signature(), 2, 1);

@@ -19,14 +19,14 @@ pub trait Target: Send + Sync + 'static {
 }
 
 /// A public port, which says what its clients may know of a model.
-pub trait Offers: Sync {
+pub trait DescribeModel: Sync {
     /// The model or pipeline that clients call by this name, or words why it is not known.
-    fn offered(&self, model: &str) -> impl Future<Output = Result<OfferedModel, String>> + Send;
+    fn describe(&self, model: &str) -> impl Future<Output = Result<ModelDescription, String>> + Send;
 }
 
 /// What clients may know of a model or a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OfferedModel {
+pub struct ModelDescription {
     /// Its name, without a version.
     pub name: String,
     /// What executes it: [`EMULATED`](Self::EMULATED), [`PIPELINE`](Self::PIPELINE) or something else.
@@ -39,7 +39,7 @@ pub struct OfferedModel {
     pub outputs: Vec<String>,
 }
 
-impl OfferedModel {
+impl ModelDescription {
     /// The platform of an emulated model.
     pub const EMULATED: &'static str = "emulated";
     /// The platform of a pipeline.

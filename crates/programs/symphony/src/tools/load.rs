@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use symphony_load::{
-    DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelLoad, NativeTarget, OfferedModel,
-    Offers, RandomInputs, Report, RestTarget, run as run_load,
+    DescribeModel, DigitInputs, EmulatedInputs, GrpcTarget, InputSet, LagLimits, LoadPlan, ModelDescription, ModelLoad,
+    NativeTarget, RandomInputs, Report, RestTarget, run as run_load,
 };
 use symphony_net::{Net, Role};
 use symphony_protocol::view::{ModelSource, ModelView, View};
@@ -55,12 +55,12 @@ pub(crate) async fn run(args: &LoadArgs) -> anyhow::Result<()> {
     let report = match args.protocol {
         LoadProtocol::Grpc => {
             let target = GrpcTarget::connect_as(&frontend, args.connections, &access).await?;
-            let plan = plan_or_ask(args, known, &target).await?;
+            let plan = known_or_described(args, known, &target).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         LoadProtocol::Rest => {
             let target = RestTarget::connect_as(&frontend, &access).await?;
-            let plan = plan_or_ask(args, known, &target).await?;
+            let plan = known_or_described(args, known, &target).await?;
             run_load(plan, Arc::new(target), stop).await
         }
         LoadProtocol::Native => {
@@ -119,28 +119,32 @@ fn show(report: &Report, output: Output) -> anyhow::Result<()> {
 }
 
 /// A model or pipeline, as requests are made for it.
-struct Asked {
+struct LoadTarget {
     name: String,
     slo: Duration,
     inputs: Arc<dyn InputSet>,
 }
 
 /// The plan that was made of what schedulers know, or else one of what the frontend says.
-async fn plan_or_ask(args: &LoadArgs, known: Option<LoadPlan>, frontend: &impl Offers) -> anyhow::Result<LoadPlan> {
+async fn known_or_described(
+    args: &LoadArgs,
+    known: Option<LoadPlan>,
+    frontend: &impl DescribeModel,
+) -> anyhow::Result<LoadPlan> {
     if let Some(plan) = known {
         return Ok(plan);
     }
     let given = given(args)?;
-    let mut offered = Vec::with_capacity(given.len());
+    let mut described = Vec::with_capacity(given.len());
     for model in &given {
-        let answer = frontend.offered(&model.name).await;
-        offered.push(answer.map_err(|error| bad_input(format!("{}: {error}", model.given)))?);
+        let answer = frontend.describe(&model.name).await;
+        described.push(answer.map_err(|error| bad_input(format!("{}: {error}", model.given)))?);
     }
-    planned(args, given, |index, given, seed| asked_of(args, given, &offered[index], seed))
+    planned(args, given, |index, given, seed| target_as_described(args, given, &described[index], seed))
 }
 
 fn plan(args: &LoadArgs, view: &View) -> anyhow::Result<LoadPlan> {
-    planned(args, given(args)?, |_, given, seed| asked_in(args, given, view, seed))
+    planned(args, given(args)?, |_, given, seed| target_in_view(args, given, view, seed))
 }
 
 fn given(args: &LoadArgs) -> anyhow::Result<Vec<LoadedModel>> {
@@ -150,11 +154,11 @@ fn given(args: &LoadArgs) -> anyhow::Result<Vec<LoadedModel>> {
     }
 }
 
-/// `asked` says how the model of that index is asked, with inputs of a seed.
+/// `target` makes the target of the model with that index, with inputs of a seed.
 fn planned(
     args: &LoadArgs,
     given: Vec<LoadedModel>,
-    asked: impl Fn(usize, &LoadedModel, u64) -> anyhow::Result<Asked>,
+    target: impl Fn(usize, &LoadedModel, u64) -> anyhow::Result<LoadTarget>,
 ) -> anyhow::Result<LoadPlan> {
     let seconds = |key: &str, value: f64| {
         Duration::try_from_secs_f64(value)
@@ -174,7 +178,7 @@ fn planned(
         (given, _) => seconds("--duration-s", given.unwrap_or(DURATION_S))?,
     };
     let models = given.into_iter().enumerate().map(|(index, given)| -> anyhow::Result<ModelLoad> {
-        let Asked { name, slo, inputs } = asked(index, &given, args.seed.wrapping_add(index as u64))?;
+        let LoadTarget { name, slo, inputs } = target(index, &given, args.seed.wrapping_add(index as u64))?;
         Ok(ModelLoad {
             model: name.into(),
             rate_rps: given.rate_rps,
@@ -222,27 +226,32 @@ fn model_in<'a>(view: &'a View, given: &'a LoadedModel) -> anyhow::Result<&'a Mo
 }
 
 /// How it is asked, by what the schedulers know.
-fn asked_in(args: &LoadArgs, given: &LoadedModel, view: &View, seed: u64) -> anyhow::Result<Asked> {
+fn target_in_view(args: &LoadArgs, given: &LoadedModel, view: &View, seed: u64) -> anyhow::Result<LoadTarget> {
     if let Some(pipeline) = pipeline_in(view, &given.name) {
-        return asked_of(args, given, &load_pipeline::offered(pipeline), seed);
+        return target_as_described(args, given, &load_pipeline::description(pipeline), seed);
     }
     let spec = &model_in(view, given)?.spec;
     let name = if args.protocol == LoadProtocol::Native { &spec.name } else { &given.name };
     let inputs = inputs(args, given, matches!(spec.source, ModelSource::Emulated), &spec.signature, seed)?;
-    Ok(Asked { name: name.clone(), slo: spec.slo.into(), inputs })
+    Ok(LoadTarget { name: name.clone(), slo: spec.slo.into(), inputs })
 }
 
 /// How it is asked, by what its clients may know.
-fn asked_of(args: &LoadArgs, given: &LoadedModel, offered: &OfferedModel, seed: u64) -> anyhow::Result<Asked> {
-    let inputs = match (offered.platform.as_str(), offered.tensors()) {
-        (OfferedModel::PIPELINE, _) => load_pipeline::inputs(args.inputs, given, offered, seed)?,
-        (platform, Some(signature)) => inputs(args, given, platform == OfferedModel::EMULATED, &signature, seed)?,
+fn target_as_described(
+    args: &LoadArgs,
+    given: &LoadedModel,
+    described: &ModelDescription,
+    seed: u64,
+) -> anyhow::Result<LoadTarget> {
+    let inputs = match (described.platform.as_str(), described.tensors()) {
+        (ModelDescription::PIPELINE, _) => load_pipeline::inputs(args.inputs, given, described, seed)?,
+        (platform, Some(signature)) => inputs(args, given, platform == ModelDescription::EMULATED, &signature, seed)?,
         (_, None) => {
-            let (given, name) = (&given.given, &offered.name);
+            let (given, name) = (&given.given, &described.name);
             return Err(bad_input(format!("{given}: `{name}` takes pictures; expected a model that takes tensors")));
         }
     };
-    Ok(Asked { name: given.name.clone(), slo: offered.slo, inputs })
+    Ok(LoadTarget { name: given.name.clone(), slo: described.slo, inputs })
 }
 
 fn inputs(

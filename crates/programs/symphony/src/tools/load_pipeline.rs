@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use symphony_load::{CanvasInputs, InputSet, OfferedModel, RandomInputs};
+use symphony_load::{CanvasInputs, InputSet, ModelDescription, RandomInputs};
 use symphony_pipeline::{InputData, PipelineDeclaration, PipelineInput};
 use symphony_protocol::view::View;
 use symphony_types::TensorSpec;
@@ -18,10 +18,10 @@ pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a Pipeline
 }
 
 /// What clients may know of it.
-pub(super) fn offered(pipeline: &PipelineDeclaration) -> OfferedModel {
-    OfferedModel {
+pub(super) fn description(pipeline: &PipelineDeclaration) -> ModelDescription {
+    ModelDescription {
         name: pipeline.name.clone(),
-        platform: OfferedModel::PIPELINE.to_owned(),
+        platform: ModelDescription::PIPELINE.to_owned(),
         slo: pipeline.slo().into(),
         inputs: pipeline.inputs.iter().map(|input| (input.name.clone(), tensor(input))).collect(),
         outputs: pipeline.outputs.iter().map(|output| output.tensor.name.clone()).collect(),
@@ -35,7 +35,7 @@ pub(super) fn offered(pipeline: &PipelineDeclaration) -> OfferedModel {
 pub(super) fn inputs(
     requested: Option<LoadInputs>,
     given: &LoadedModel,
-    pipeline: &OfferedModel,
+    pipeline: &ModelDescription,
     seed: u64,
 ) -> anyhow::Result<Arc<dyn InputSet>> {
     let (command, name) = (&given.given, &pipeline.name);
@@ -65,7 +65,7 @@ pub(super) fn inputs(
 }
 
 /// Whether its answers can be judged: of another pipeline they would all look like those to other requests.
-fn takes_canvases(pipeline: &OfferedModel) -> bool {
+fn takes_canvases(pipeline: &ModelDescription) -> bool {
     let answers = |name: &str| pipeline.outputs.iter().any(|output| output == name);
     let inputs: Vec<_> = pipeline.inputs.iter().map(|(name, _)| name.as_str()).collect();
     inputs == [CanvasInputs::INPUT] && answers(CanvasInputs::SCORES) && answers(CanvasInputs::LABELS)
@@ -117,7 +117,7 @@ mod tests {
             items: [items].into(),
         };
         let sent = |requested, items, pipeline: &PipelineDeclaration| {
-            inputs(requested, &given(items), &offered(pipeline), 1)
+            inputs(requested, &given(items), &description(pipeline), 1)
                 .map(|inputs| inputs.sample(0))
                 .map_err(|error| error.to_string())
         };
