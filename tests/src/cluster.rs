@@ -1,5 +1,8 @@
 //! A cluster of real processes on this machine.
 
+mod lifecycle;
+mod loads;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, MutexGuard};
@@ -11,11 +14,9 @@ use symphony_net::{CredentialFiles, Credentials, Net};
 use symphony_protocol::view::{SubclusterView, View};
 use symphony_testkit::{Child, ChildSpec, Workspace, wait_until};
 use symphony_transport::ControlClient;
-use symphony_types::NodeId;
 use tokio::runtime::Runtime;
 
 use crate::binary::{self, ProgramOutput};
-use crate::load_report::LoadReport;
 use crate::node_files::{self, NodeFile};
 use crate::rest_client::RestClient;
 
@@ -23,8 +24,6 @@ use crate::rest_client::RestClient;
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// How long one look at the cluster may take: replicas may be electing.
 const VIEW_WITHIN: Duration = Duration::from_secs(20);
-/// How long a load run may take beyond its own duration.
-const LOAD_ENDS_WITHIN: Duration = Duration::from_secs(120);
 
 /// What a cluster consists of.
 #[derive(Clone, Debug, Default)]
@@ -472,231 +471,10 @@ impl TestCluster {
         self.spawn_cli("fleet", &args)
     }
 
-    /// Starts `symphony load` over gRPC for this many seconds; `models` as in `NAME=RPS`.
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub fn spawn_load(&self, name: &str, models: &[&str], seconds: u32) -> Result<Child> {
-        self.spawn_load_for(name, models, &seconds.to_string())
-    }
-
-    /// Starts `symphony load` over gRPC, until [`Self::end_load`].
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub fn spawn_load_until_ended(&self, name: &str, models: &[&str]) -> Result<Child> {
-        self.spawn_load_for(name, models, LoadReport::UNTIL_ENDED_S)
-    }
-
-    fn spawn_load_for(&self, name: &str, models: &[&str], duration: &str) -> Result<Child> {
-        let frontend = self.address("frontend", "grpc");
-        let mut args = vec!["load", "--protocol", "grpc", "--frontend", &frontend, "--duration-s", duration];
-        args.extend(LoadReport::OPTIONS);
-        models.iter().for_each(|model| args.extend(["--model", model]));
-        self.spawn_cli(name, &args)
-    }
-
-    /// Waits for the end of [`Self::spawn_load`] and reads its report.
-    ///
-    /// # Errors
-    /// If it does not end in time or wrote no report.
-    pub fn load_report(&self, mut load: Child, seconds: u32) -> Result<LoadReport> {
-        let status = load.wait(Duration::from_secs(seconds.into()) + LOAD_ENDS_WITHIN)?;
-        LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
-    }
-
-    /// Stops the load of [`Self::spawn_load`], and reads its report. For stories of unknown length.
-    ///
-    /// # Errors
-    /// If it does not end in time or wrote no report.
-    pub fn end_load(&self, mut load: Child) -> Result<LoadReport> {
-        let status = load.stop(LOAD_ENDS_WITHIN)?;
-        LoadReport::parse(status.code(), &load.stdout()?, &load.log_tail())
-    }
-
-    /// Waits until the frontend has accepted this many more requests: the load flows.
-    ///
-    /// # Errors
-    /// If that takes too long.
-    pub fn wait_for_more(&self, requests: u64) -> Result<()> {
-        self.wait_for_accepted(self.accepted()? + requests)
-    }
-
-    /// Waits until the frontend has accepted this many requests since it started: the load flows.
-    ///
-    /// # Errors
-    /// If that takes too long.
-    pub fn wait_for_accepted(&self, requests: u64) -> Result<()> {
-        wait_until("load to flow", READY_WITHIN, || {
-            let page = self.console()?;
-            let accepted = page["ledger"]["counts"]["accepted"].as_u64().unwrap_or(0);
-            ensure!(accepted >= requests, "{accepted} of {requests} requests are accepted");
-            Ok(())
-        })
-    }
-
-    /// Requests that have failed, by the ledgers of all frontends.
-    ///
-    /// # Errors
-    /// If the console of a frontend does not show it.
-    pub fn failed(&self) -> Result<u64> {
-        wait_until("the ledgers of all frontends", READY_WITHIN, || {
-            let ledger = self.cli(&["get", "ledger", "-o", "json"]).ended_with(0).json();
-            ensure!(ledger["cluster"]["frontends_unreachable"] == 0, "{ledger}");
-            ledger["cluster"]["counts"]["failed"].as_u64().with_context(|| ledger.to_string())
-        })
-    }
-
-    /// Requests that the frontend accepted so far.
-    ///
-    /// # Errors
-    /// If its console does not show it.
-    pub fn accepted(&self) -> Result<u64> {
-        self.console()?["ledger"]["counts"]["accepted"].as_u64().context("the console counts requests")
-    }
-
-    /// By the frontend's own count every accepted request had exactly one outcome (invariant S3).
-    ///
-    /// # Errors
-    /// If that does not come true.
-    pub fn wait_for_a_balanced_ledger(&self) -> Result<()> {
-        wait_until("a balanced ledger", READY_WITHIN, || {
-            let ledger = &self.console()?["ledger"];
-            let count = |name: &str| ledger["counts"][name].as_u64().unwrap_or(u64::MAX / 8);
-            let ended = ["in_time", "late", "dropped", "failed", "cancelled"].map(count).iter().sum::<u64>();
-            ensure!(ledger["in_flight"] == 0 && ended == count("accepted"), "{ledger}");
-            Ok(())
-        })
-    }
-
-    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of
-    /// its own input.
-    ///
-    /// # Errors
-    /// If it is answered in any other way.
-    pub fn one_good_request(&self, model: &str) -> Result<()> {
-        self.block_on(async { self.rest().check_emulated_in_any_time(model, 7.0).await })
-    }
-
-    /// One request as in [`one_good_request`](Self::one_good_request), which must be answered in time.
-    ///
-    /// # Errors
-    /// If it is not.
-    pub fn one_request_in_time(&self, model: &str) -> Result<()> {
-        self.block_on(async { self.rest().check_emulated(model, 7.0).await })
-    }
-
-    /// Waits until a request for an emulated model succeeds.
-    ///
-    /// # Errors
-    /// If that takes too long.
-    pub fn wait_until_it_serves(&self, model: &str) -> Result<()> {
-        wait_until(&format!("{model} to be served"), READY_WITHIN, || self.one_request_in_time(model))
-    }
-
     /// The folder of a scheduler replica with what must survive it.
     #[must_use]
     pub fn data_dir(&self, name: &str) -> PathBuf {
         self.workspace.file(&node_files::data_dir(name))
-    }
-
-    /// `kill -9` of a process.
-    ///
-    /// # Errors
-    /// If there is none of that name, or it cannot be killed.
-    pub fn kill(&mut self, name: &str) -> Result<()> {
-        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
-        child.kill()?;
-        self.not_running.insert(name.to_owned(), child.spec().clone());
-        self.ended_by_test.insert(name.to_owned());
-        Ok(())
-    }
-
-    /// Has a process hang (SIGSTOP) until [`Self::resume`].
-    ///
-    /// # Errors
-    /// If there is none of that name, or it has ended.
-    pub fn pause(&mut self, name: &str) -> Result<()> {
-        self.ended_by_test.insert(name.to_owned());
-        self.children.get_mut(name).with_context(|| format!("no process {name} runs"))?.pause()
-    }
-
-    /// Lets a process that hangs go on.
-    ///
-    /// # Errors
-    /// If there is none of that name, or it has ended.
-    pub fn resume(&mut self, name: &str) -> Result<()> {
-        self.children.get_mut(name).with_context(|| format!("no process {name} runs"))?.resume()
-    }
-
-    /// Asks a process to stop (SIGTERM) and waits for its end.
-    ///
-    /// # Errors
-    /// If there is none of that name, or it does not end in time.
-    pub fn stop(&mut self, name: &str, timeout: Duration) -> Result<std::process::ExitStatus> {
-        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
-        let status = child.stop(timeout)?;
-        self.not_running.insert(name.to_owned(), child.spec().clone());
-        self.ended_by_test.insert(name.to_owned());
-        Ok(status)
-    }
-
-    /// Waits until a process that is to end by itself has done so.
-    ///
-    /// # Errors
-    /// If there is none of that name, or it does not end in time.
-    pub fn wait_until_it_ends(&mut self, name: &str, timeout: Duration) -> Result<std::process::ExitStatus> {
-        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
-        let status = child.wait(timeout)?;
-        self.not_running.insert(name.to_owned(), child.spec().clone());
-        self.ended_by_test.insert(name.to_owned());
-        Ok(status)
-    }
-
-    /// Starts a process that was killed or stopped again, from the same configuration.
-    ///
-    /// # Errors
-    /// If it was not, or cannot be started.
-    pub fn restart(&mut self, name: &str) -> Result<()> {
-        let spec = self.not_running.remove(name).with_context(|| format!("{name} was neither killed nor stopped"))?;
-        self.children.insert(name.to_owned(), spec.spawn()?);
-        Ok(())
-    }
-
-    /// The same with another variable in its environment, over one of that name that it had.
-    ///
-    /// # Errors
-    /// If it was not, or cannot be started.
-    pub fn restart_with(&mut self, name: &str, key: &str, value: &str) -> Result<()> {
-        let spec = self.not_running.remove(name).with_context(|| format!("{name} was neither killed nor stopped"))?;
-        self.not_running.insert(name.to_owned(), spec.env(key, value));
-        self.restart(name)
-    }
-
-    /// Starts another scheduler replica, which waits to take the place of `instead_of`; its id must be new.
-    ///
-    /// # Errors
-    /// If it cannot be started.
-    pub fn start_joining(&mut self, id: u64, instead_of: u64) -> Result<()> {
-        let name = format!("scheduler-{id}");
-        let NodeFile { role, path, addresses } =
-            node_files::joining(&self.workspace, NodeId::new(id), NodeId::new(instead_of))?;
-        let args = [role.to_owned(), "--config".to_owned(), path.display().to_string()];
-        let spec = ChildSpec::new(&name, binary::symphony()?, args, self.workspace.path());
-        self.addresses.extend(addresses.into_iter().map(|(key, address)| ((name.clone(), key), address)));
-        self.children.insert(name, spec.spawn()?);
-        Ok(())
-    }
-
-    /// Waits until a process ends by itself; returns its exit code and the end of its log.
-    ///
-    /// # Errors
-    /// If there is none of that name, or it does not end in time.
-    pub fn ends_by_itself(&mut self, name: &str) -> Result<(Option<i32>, String)> {
-        let mut child = self.children.remove(name).with_context(|| format!("no process {name} runs"))?;
-        let status = child.wait(READY_WITHIN)?;
-        self.ended_by_test.insert(name.to_owned());
-        Ok((status.code(), child.log_tail()))
     }
 
     /// The control client, for calls that the command line does not have.
