@@ -9,7 +9,7 @@ use crate::meters::rate_meter::BUCKETS;
 /// Older budgets are forgotten after this many reads: the number of buckets in the five seconds of the rate meter.
 const READS: u32 = BUCKETS as u32;
 /// Closer to the SLO than the SLO over this is the SLO: requests lose some of it on their way to the queue.
-const SAME: u64 = 16;
+const SLO_TOLERANCE: u64 = 16;
 
 /// The shortest and the longest budget among recent arrivals, in fixed memory.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ impl Budgets {
             return slo;
         }
         let nearest = slo.clamp(self.shortest, self.longest);
-        if nearest.get().abs_diff(slo.get()) <= slo.get() / SAME { slo } else { nearest }
+        if nearest.get().abs_diff(slo.get()) <= slo.get() / SLO_TOLERANCE { slo } else { nearest }
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
 
     const SLO: Nanos = Nanos::from_millis(80);
 
-    fn planned_ms(budgets: impl IntoIterator<Item = u64>) -> Nanos {
+    fn planned(budgets: impl IntoIterator<Item = u64>) -> Nanos {
         let mut recent = RecentBudgets::default();
         budgets.into_iter().for_each(|budget| recent.record(Nanos::from_millis(budget)));
         recent.read().nearest_to(SLO)
@@ -81,13 +81,13 @@ mod tests {
 
     #[test]
     fn batches_are_planned_for_the_slo_unless_all_requests_have_less_or_all_have_more() {
-        assert_eq!(planned_ms([]), SLO);
-        assert_eq!(planned_ms((0..100).map(|n| 80 - n % 6)), SLO, "what requests lose on their way");
-        assert_eq!(planned_ms((0..100).map(|n| 84 - n % 3)), SLO, "or a little more");
-        assert_eq!(planned_ms([20; 99].into_iter().chain([80])), SLO);
-        assert_eq!(planned_ms([20, 200]), SLO);
-        assert_eq!(planned_ms([20, 50, 30]), Nanos::from_millis(50));
-        assert_eq!(planned_ms([200, 120, 300]), Nanos::from_millis(120));
+        assert_eq!(planned([]), SLO);
+        assert_eq!(planned((0..100).map(|n| 80 - n % 6)), SLO, "what requests lose on their way");
+        assert_eq!(planned((0..100).map(|n| 84 - n % 3)), SLO, "or a little more");
+        assert_eq!(planned([20; 99].into_iter().chain([80])), SLO);
+        assert_eq!(planned([20, 200]), SLO);
+        assert_eq!(planned([20, 50, 30]), Nanos::from_millis(50));
+        assert_eq!(planned([200, 120, 300]), Nanos::from_millis(120));
     }
 
     #[test]
