@@ -109,7 +109,7 @@ impl TestCluster {
         })
     }
 
-    /// One request for an emulated model, answered in [any time](RestClient::infer_in_any_time) with the checksum of
+    /// One request for an emulated model, answered in [any time](crate::RestClient::infer_in_any_time) with the checksum of
     /// its own input.
     ///
     /// # Errors
