@@ -183,6 +183,14 @@ impl Pipeline {
         }
         requests
     }
+
+    /// Requests per second with which all stages together keep one GPU busy, without batches.
+    #[must_use]
+    pub fn rate_of_one_gpu(&self) -> f64 {
+        let stages = self.stages.iter().zip(self.requests_per_request());
+        let busy_s = stages.map(|(stage, requests)| requests * stage.profile.latency(1).as_secs_f64());
+        1.0 / busy_s.sum::<f64>()
+    }
 }
 
 /// The names of these stages, for a message.

@@ -25,9 +25,6 @@ const STEPS: u32 = 1000;
 /// Assumed until frontends have measured it: two frames and a turn of a lead (docs/concepts/request-path.md).
 const HOP: Nanos = Nanos::from_micros(300);
 
-/// The rate that is planned for until more is measured; batches need company, of which one request a second has none.
-const RATE_RPS: f64 = 1.0;
-
 /// A pipeline, and everything that its split follows from.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
@@ -63,7 +60,8 @@ impl Question {
         let given = self.declaration.pipeline(self.profiles.clone()).map_err(|refused| refused.to_string())?;
         let pipeline = given.with_gammas(&self.measured.gammas);
         let hop = self.measured.hop.unwrap_or(HOP);
-        let rate_rps = self.measured.rate_rps.unwrap_or(0.0).max(RATE_RPS);
+        // Below that, larger batches save parts of a GPU, and gather for so long that their stage takes all of the SLO.
+        let rate_rps = self.measured.rate_rps.unwrap_or(0.0).max(pipeline.rate_of_one_gpu());
         let step = pipeline.slo().divided_by(STEPS).max(Nanos::new(1));
         let found = split(&pipeline, rate_rps, Cost::Deferred, step, hop).map_err(|error| error.to_string())?;
         let gammas = pipeline.edges().iter().map(|edge| Finite::try_from(edge.gamma)).collect::<Result<_, _>>();
@@ -293,6 +291,19 @@ pub(crate) mod tests {
         assert_eq!(problem.command(second.clone()).is_some(), is_far);
         let far = CommittedSplit { budgets_ns: vec![20_000_000, 70_000_000], ..second };
         assert!(problem.command(far).is_some(), "that is another division");
+    }
+
+    #[test]
+    fn a_pipeline_that_is_rarely_asked_keeps_time_for_each_stage() {
+        let state = with_pipeline();
+        let measured = |rate_rps| MeasuredPipeline { rate_rps: Some(rate_rps), gammas: vec![1.0], hop: None };
+        for rate_rps in [0.0, 0.5, 1.0, 10.0] {
+            let mut long = question(&state, measured(rate_rps));
+            long.declaration.slo_ns = 4_000_000_000;
+            let found = long.answer().unwrap();
+            // Two stages of the same profile; batches of two would gather for seconds.
+            assert!(found.budgets_ns.iter().all(|&budget| budget >= 1_900_000_000), "{rate_rps} per second: {found:?}");
+        }
     }
 
     #[test]
