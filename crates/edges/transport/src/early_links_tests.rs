@@ -179,7 +179,7 @@ mod over_tcp {
     use super::*;
     use crate::{LinkReceiver, LinkSender, PayloadTransport as _, link_over};
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const SOON: Duration = Duration::from_secs(60);
 
     /// A backend that makes its links early, and what tells it of frontends.
     fn backend(seen: Arc<View>) -> (LinkedPayloads, watch::Sender<Arc<View>>, watch::Receiver<bool>) {
@@ -205,7 +205,7 @@ mod over_tcp {
 
     /// The next backend that dials, once it has said hello.
     async fn greeted(frontend: &TcpListener) -> (LinkSender<FromDataServer>, LinkReceiver<ToDataServer>) {
-        let (stream, _) = tokio::time::timeout(PATIENCE, frontend.accept()).await.expect("it dials").unwrap();
+        let (stream, _) = tokio::time::timeout(SOON, frontend.accept()).await.expect("it dials").unwrap();
         let (sender, mut receiver) = link_over(Net::plaintext().accept(stream, &[]).await.unwrap());
         assert!(matches!(receiver.receive().await.unwrap().message, ToDataServer::Hello { .. }));
         (sender, receiver)
@@ -222,7 +222,7 @@ mod over_tcp {
                 tokio::time::sleep(MS).await;
             }
         };
-        tokio::time::timeout(PATIENCE, linked).await.unwrap_or_else(|_| panic!("no link to frontend {number}"));
+        tokio::time::timeout(SOON, linked).await.unwrap_or_else(|_| panic!("no link to frontend {number}"));
     }
 
     #[tokio::test]
@@ -261,7 +261,7 @@ mod over_tcp {
         let (silent, addr) = listener().await;
         let begun = Instant::now();
         let (transport, _told, mut settled) = backend(named(&[addr]));
-        tokio::time::timeout(PATIENCE, settled.wait_for(|settled| *settled)).await.unwrap().unwrap();
+        tokio::time::timeout(SOON, settled.wait_for(|settled| *settled)).await.unwrap().unwrap();
         assert!(begun.elapsed() >= SETTLED_WITHIN, "it was waited for");
         assert_ne!(transport.is_linked(frontend(1)), Some(true));
         drop(silent);

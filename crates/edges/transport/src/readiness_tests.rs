@@ -13,7 +13,7 @@ use crate::{LinkReceiver, LinkSender, PayloadTransport as _, link_over};
 
 const BOOT: BootId = BootId::new(4);
 const FRONTEND: FrontendBoot = (FrontendId::new(1), BOOT);
-const PATIENCE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A transport that knows one frontend, and where that listens.
 async fn transport() -> (LinkedPayloads, TcpListener) {
@@ -40,7 +40,7 @@ async fn welcome(stream: TcpStream) -> (LinkSender<FromDataServer>, LinkReceiver
 }
 
 async fn accepted(listener: &TcpListener) -> TcpStream {
-    tokio::time::timeout(PATIENCE, listener.accept()).await.expect("a dial").unwrap().0
+    tokio::time::timeout(SOON, listener.accept()).await.expect("a dial").unwrap().0
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_link_on_which_nothing_comes_back_is_replaced_by_one_that_works() {
     let link = link.expect("it was welcomed");
     let asks = tokio::spawn({
         let transport = transport.clone();
-        async move { transport.ready(PATIENCE).await }
+        async move { transport.ready(SOON).await }
     });
     let (sender, mut receiver) = welcome(accepted(&listener).await).await;
     let Ok(ToDataServer::Read { read, sequences }) = receiver.receive().await.map(|frame| frame.message) else {
@@ -58,7 +58,7 @@ async fn a_link_on_which_nothing_comes_back_is_replaced_by_one_that_works() {
     };
     assert!(sequences.is_empty() && !asks.is_finished(), "it has not answered yet");
     sender.send(FromDataServer::Payloads { read, lengths: vec![], waited: 0 }).unwrap();
-    tokio::time::timeout(PATIENCE, asks).await.expect("it answers").unwrap();
+    tokio::time::timeout(SOON, asks).await.expect("it answers").unwrap();
     assert!(!transport.link(FRONTEND).await.unwrap().is_same(&link));
     drop(silent);
 }
@@ -67,12 +67,12 @@ async fn a_link_on_which_nothing_comes_back_is_replaced_by_one_that_works() {
 async fn a_frontend_that_is_gone_is_not_waited_for_for_ever_and_one_that_was_never_reached_not_at_all() {
     let (transport, listener) = transport().await;
     let for_ever = Duration::from_secs(3600);
-    let waits = tokio::time::timeout(PATIENCE, transport.ready(for_ever));
+    let waits = tokio::time::timeout(SOON, transport.ready(for_ever));
     waits.await.expect("nobody was linked");
     let (link, silent) = tokio::join!(transport.link(FRONTEND), async { welcome(accepted(&listener).await).await });
     assert!(link.is_some());
     drop((silent, listener));
-    let waits = tokio::time::timeout(PATIENCE, transport.ready(5 * TRY_AGAIN_AFTER));
+    let waits = tokio::time::timeout(SOON, transport.ready(5 * TRY_AGAIN_AFTER));
     waits.await.expect("there is a bound");
 }
 
@@ -97,7 +97,7 @@ async fn a_frontend_that_is_slow_keeps_a_link_in_the_end() {
     });
     assert!(transport.link(FRONTEND).await.is_some(), "it was welcomed");
     let (listener, _first) = first.await.unwrap();
-    let mut ready = Box::pin(transport.ready(PATIENCE));
+    let mut ready = Box::pin(transport.ready(SOON));
     let mut replaced = 0;
     loop {
         tokio::select! {

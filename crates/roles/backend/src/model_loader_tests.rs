@@ -36,7 +36,7 @@ const HOME: SubclusterId = SubclusterId::new(1);
 const BOOT: BootId = BootId::new(5);
 const MB: u64 = 1 << 20;
 /// Nothing here takes this long, on any machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The digits model under any name and file, with this static memory in MB in its profile.
 fn spec(name: &str, file: &str, static_mb: u64) -> ModelSpec {
@@ -138,7 +138,7 @@ impl Scene {
     }
 
     async fn next(&mut self) -> IntakeEvent {
-        let event = tokio::time::timeout(PATIENCE, self.intake.recv()).await;
+        let event = tokio::time::timeout(SOON, self.intake.recv()).await;
         event.expect("something comes").expect("the loader runs")
     }
 
@@ -163,7 +163,7 @@ impl Scene {
             if is_so(&lines) {
                 return;
             }
-            assert!(begun.elapsed() < PATIENCE, "it never is so that {what}: {lines:?}");
+            assert!(begun.elapsed() < SOON, "it never is so that {what}: {lines:?}");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -176,7 +176,7 @@ impl Scene {
             }
         };
         let lines = || self.model_states.entries();
-        assert!(tokio::time::timeout(PATIENCE, wait).await.is_ok(), "{name} never is {state:?}: {:?}", lines());
+        assert!(tokio::time::timeout(SOON, wait).await.is_ok(), "{name} never is {state:?}: {:?}", lines());
     }
 }
 
@@ -442,7 +442,7 @@ async fn nothing_is_said_of_a_model_before_the_frontends_are_linked() {
     let early = tokio::time::timeout(Duration::from_millis(100), control.accept()).await;
     assert!(early.is_err(), "it speaks before it is linked");
     scene.linked.send_replace(true);
-    let connection = tokio::time::timeout(PATIENCE, control.accept()).await;
+    let connection = tokio::time::timeout(SOON, control.accept()).await;
     connection.expect("it speaks once it is linked").unwrap();
 }
 

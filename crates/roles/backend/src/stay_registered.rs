@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(30);
+    const SOON: Duration = Duration::from_secs(30);
 
     /// Frontends that answer when the test says so.
     struct Frontends {
@@ -145,10 +145,10 @@ mod tests {
         let (request, ended) = (pb::RegisterBackendRequest::default(), CancellationToken::new());
         let registering = tokio::spawn(stay_registered(control, request, identity, links, view, ended));
 
-        assert!(timeout(PATIENCE, queried.wait_for(|queried| *queried)).await.is_ok(), "it asks nobody");
+        assert!(timeout(SOON, queried.wait_for(|queried| *queried)).await.is_ok(), "it asks nobody");
         assert!(timeout(CHECKED_EVERY * 2, replica.accept()).await.is_err(), "plans would come before their inputs");
         frontends.answer.send_replace(true);
-        assert!(timeout(PATIENCE, replica.accept()).await.is_ok(), "it does not register");
+        assert!(timeout(SOON, replica.accept()).await.is_ok(), "it does not register");
         registering.abort();
     }
 

@@ -11,7 +11,7 @@ use symphony_types::{GpuClass, LatencyProfile, Nanos};
 
 const MODELS: u32 = 4;
 /// Limit for every wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
 struct Scene {
     scheduler: InProcess,
@@ -54,11 +54,11 @@ impl Scene {
 
     /// The plans that `wanted` requests end up in; `ends` says which plans end when they are seen.
     fn plans_of(&mut self, mut wanted: BTreeSet<u64>, ends: impl Fn(&Execute) -> bool) -> Vec<Execute> {
-        let (mut plans, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+        let (mut plans, deadline) = (Vec::new(), Instant::now() + SOON);
         while !wanted.is_empty() {
             assert!(
                 Instant::now() < deadline,
-                "no plan for {wanted:?} within {PATIENCE:?}: {:?}",
+                "no plan for {wanted:?} within {SOON:?}: {:?}",
                 self.scheduler.counters()
             );
             let Some(plan) = self.orders.plan() else { continue };
@@ -80,9 +80,9 @@ impl Scene {
     }
 
     fn until_ended(&mut self, count: usize) {
-        let (mut ended, deadline) = (0, Instant::now() + PATIENCE);
+        let (mut ended, deadline) = (0, Instant::now() + SOON);
         while ended < count {
-            assert!(Instant::now() < deadline, "{ended} of {count} ended within {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "{ended} of {count} ended within {SOON:?}");
             ended += self.orders.ended();
         }
         assert_eq!(ended, count);
@@ -177,9 +177,9 @@ fn a_closed_link_is_not_tried_again_and_again() {
             |scheduler: &InProcess, name| scheduler.counters().iter().find(|(counter, _)| *counter == name).unwrap().1;
         let now = scene.scheduler.clock().now();
         scene.scheduler.announce(0, now, (0..8).map(frame).collect()).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + SOON;
         while counter(&scene.scheduler, "requeued_requests") == 0 {
-            assert!(Instant::now() < deadline, "no grant within {PATIENCE:?}");
+            assert!(Instant::now() < deadline, "no grant within {SOON:?}");
         }
         std::thread::sleep(Duration::from_millis(20));
         let grants = counter(&scene.scheduler, "grants");

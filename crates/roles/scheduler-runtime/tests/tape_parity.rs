@@ -24,7 +24,7 @@ const PLANS: u64 = 20;
 /// Where models shed, a load lasts until this many requests were shed: the pressure is computed once in 50 ms.
 const SHED_REQUESTS: u64 = 20;
 /// Time limit for that.
-const PATIENCE: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
 /// Requests that arrive together, for each model, every [`EVERY`].
 const TOGETHER: u64 = 4;
 const EVERY: Duration = Duration::from_micros(500);
@@ -109,7 +109,7 @@ impl Load {
         let (begun, mut next) = (Instant::now(), Instant::now());
         while !enough(self) {
             assert_eq!(self.subcluster.policy_fault(), None);
-            assert!(begun.elapsed() < PATIENCE, "{:?}", self.subcluster.counters());
+            assert!(begun.elapsed() < SOON, "{:?}", self.subcluster.counters());
             if Instant::now() >= next {
                 next += EVERY;
                 self.announce(models.clone());

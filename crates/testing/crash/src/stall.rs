@@ -19,7 +19,7 @@ use crate::report::{Lost, Report};
 
 const REPLICAS: u64 = 3;
 /// Without a new leader after this time there will be none.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(20);
 /// Commits before each stall, so that a gap differs from a start.
 const WARM_UP: Duration = Duration::from_millis(700);
 /// Commits after the new leader's first, so that a second gap is seen.
@@ -173,13 +173,13 @@ impl Group {
 
     /// Listens until something holds.
     fn wait<T>(&mut self, what: &str, holds: impl Fn(&Self) -> Option<T>) -> Result<T> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + SOON;
         loop {
             if let Some(found) = holds(self) {
                 return Ok(found);
             }
             if Instant::now() > end {
-                bail!("no {what} within {PATIENCE:?}");
+                bail!("no {what} within {SOON:?}");
             }
             self.listen(Duration::from_millis(5))?;
             for (id, process) in &mut self.processes {

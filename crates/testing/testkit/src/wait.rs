@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow, bail};
 /// The pause between two looks at a condition: short against anything a test waits for, long against one look.
 const POLL_EVERY: Duration = Duration::from_millis(10);
 /// How long [`until`] polls.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Polls `condition` until it gives a value, which is returned.
 ///
@@ -61,7 +61,7 @@ where
 /// # Panics
 /// If there is none by then.
 pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let seen = wait_until_async(what, PATIENCE, || {
+    let seen = wait_until_async(what, SOON, || {
         let seen = look();
         async { seen.await.ok_or_else(|| anyhow!("nothing yet")) }
     });

@@ -94,10 +94,10 @@ mod tests {
     }
 
     /// Limit for what must end: printing a panic message can take seconds on a busy machine.
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const SOON: Duration = Duration::from_secs(60);
 
     fn solver(search: impl Fn(&EpochProblem, Duration) -> Result<Arranged, String> + Send + Sync + 'static) -> Solver {
-        Solver { search: Arc::new(search), grace: PATIENCE, lost: None }
+        Solver { search: Arc::new(search), grace: SOON, lost: None }
     }
 
     #[tokio::test]
@@ -136,7 +136,7 @@ mod tests {
         while solver.lost.as_ref().is_some_and(|lost| !lost.is_finished()) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        solver.grace = PATIENCE;
+        solver.grace = SOON;
         assert!(solver.run(posed(), Duration::from_secs(1)).await.is_ok());
     }
 }

@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 pub const CLUSTER: &str = "test";
 
 /// Everything awaited here takes a second or two; a machine that compiles at the same time needs more.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
 /// No replica is taken for dead because the machine is slow: for stories in which only stopped replicas die.
 pub fn steady() -> Timing {
@@ -120,7 +120,7 @@ impl Cluster {
     /// Waits until a replica ends by itself, and returns the reason.
     pub async fn ends(&self, id: u64) -> String {
         let mut ends = self.running[&id].ends();
-        let ended = tokio::time::timeout(PATIENCE, ends.wait_for(Option::is_some)).await;
+        let ended = tokio::time::timeout(SOON, ends.wait_for(Option::is_some)).await;
         ended.expect("the replica must find out").unwrap().as_ref().unwrap().to_string()
     }
 
@@ -173,11 +173,11 @@ impl Cluster {
         let mut views = self.running[&id].view();
         let what = format!("replica {id} sees {what}");
         async move {
-            let waited = tokio::time::timeout(PATIENCE, views.wait_for(|view| is_so(view))).await;
+            let waited = tokio::time::timeout(SOON, views.wait_for(|view| is_so(view))).await;
             let waited = waited.map(|view| view.unwrap().clone());
             match waited {
                 Ok(view) => view,
-                Err(_) => panic!("not within {PATIENCE:?}: {what}; it sees {:#?}", *views.borrow()),
+                Err(_) => panic!("not within {SOON:?}: {what}; it sees {:#?}", *views.borrow()),
             }
         }
     }
@@ -214,7 +214,7 @@ impl Cluster {
 
 /// Repeats a call until a leader accepts it.
 pub async fn patiently<T>(call: impl AsyncFn() -> Result<tonic::Response<T>, Status>) -> T {
-    let give_up = tokio::time::Instant::now() + PATIENCE;
+    let give_up = tokio::time::Instant::now() + SOON;
     loop {
         match call().await {
             Ok(reply) => return reply.into_inner(),

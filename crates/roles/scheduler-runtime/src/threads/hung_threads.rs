@@ -108,11 +108,11 @@ mod tests {
     use crate::workers::messages::ModelMessage;
 
     const ME: (NodeId, BootId) = (NodeId::new(1), BootId::new(7));
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const SOON: Duration = Duration::from_secs(60);
     /// The limit where a thread is made to hang.
-    const SOON: Duration = Duration::from_secs(1);
-    /// The limit where no thread hangs: on a busy machine printing a panic message alone takes longer than [`SOON`].
-    /// The watch checks twice in this time.
+    const HANGS_AFTER: Duration = Duration::from_secs(1);
+    /// The limit where no thread hangs: on a busy machine printing a panic message alone takes longer than
+    /// [`HANGS_AFTER`]. The watch checks twice in this time.
     const LATE: Duration = Duration::from_secs(5);
 
     struct Scene {
@@ -165,7 +165,7 @@ mod tests {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             };
-            tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("not within {PATIENCE:?}: {what}"));
+            tokio::time::timeout(SOON, waited).await.unwrap_or_else(|_| panic!("not within {SOON:?}: {what}"));
         }
 
         fn led(&self) -> BTreeSet<u32> {
@@ -191,14 +191,14 @@ mod tests {
         }
 
         async fn stuck(&mut self) -> (u32, u64, Nanos) {
-            match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
+            match tokio::time::timeout(SOON, self.reported.recv()).await.unwrap() {
                 Some(LeadReport::Stuck { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
                 other => panic!("{other:?}"),
             }
         }
 
         async fn panicked(&mut self) -> (u32, u64, Nanos) {
-            match tokio::time::timeout(PATIENCE, self.reported.recv()).await.unwrap() {
+            match tokio::time::timeout(SOON, self.reported.recv()).await.unwrap() {
                 Some(LeadReport::Panicked { subcluster, token, pause }) => (subcluster.get(), token.get(), pause),
                 other => panic!("{other:?}"),
             }
@@ -225,7 +225,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_thread_of_its_own_that_hangs_costs_its_lead_and_no_other() {
-        let mut scene = Scene::new(2, 1, SOON).await;
+        let mut scene = Scene::new(2, 1, HANGS_AFTER).await;
         let until_the_end = scene.hang(1);
         assert_eq!(scene.stuck().await, (1, 11, Nanos::ZERO));
         // The lead ends a moment after it is reported.
@@ -238,7 +238,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_shared_thread_that_hangs_costs_every_lead_on_it_and_no_other() {
-        let mut scene = Scene::new(6, 0, SOON).await;
+        let mut scene = Scene::new(6, 0, HANGS_AFTER).await;
         let threads = scene.threads();
         let hung = threads[&1];
         let (lost, stay): (BTreeSet<u32>, BTreeSet<u32>) = threads.keys().partition(|id| threads[id] == hung);
@@ -275,7 +275,7 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn who_hangs_wherever_it_is_led_is_handed_on_after_growing_pauses_and_its_neighbours_at_once() {
-        let mut scene = Scene::new(4, 0, SOON).await;
+        let mut scene = Scene::new(4, 0, HANGS_AFTER).await;
         let (mut pauses, mut hung) = (Vec::new(), Vec::new());
         for round in 1..=3 {
             let threads = scene.threads();
@@ -328,7 +328,7 @@ mod tests {
     async fn last_words(receiver: &mut LinkReceiver<ToFrontend>, max: usize) -> Vec<ToFrontend> {
         let mut messages = Vec::new();
         while messages.len() < max
-            && let Ok(frame) = tokio::time::timeout(PATIENCE, receiver.receive()).await.expect("a word, or the end")
+            && let Ok(frame) = tokio::time::timeout(SOON, receiver.receive()).await.expect("a word, or the end")
         {
             messages.push(frame.message);
         }

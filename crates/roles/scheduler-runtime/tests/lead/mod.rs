@@ -28,7 +28,7 @@ const GPU: GpuId = GpuId::new(9);
 const FRONTEND: FrontendId = FrontendId::new(2);
 const FRONTEND_BOOT: BootId = BootId::new(6);
 /// Limit for every wait.
-const PATIENCE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The leader when the scene's own replica does not lead.
 const OTHER: (NodeId, BootId) = (NodeId::new(2), BootId::new(70));
@@ -36,5 +36,5 @@ const OTHER: (NodeId, BootId) = (NodeId::new(2), BootId::new(70));
 const LATER: Token = Token::new(20);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("no {what} within {PATIENCE:?}"))
+    tokio::time::timeout(SOON, future).await.unwrap_or_else(|_| panic!("no {what} within {SOON:?}"))
 }

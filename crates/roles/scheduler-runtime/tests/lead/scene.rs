@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::backend::Backend;
 use super::frontend::{Frontend, header};
-use super::{BACKEND, BACKEND_BOOT, FRONTEND, FRONTEND_BOOT, GPU, NODE, NODE_BOOT, PATIENCE, SUBCLUSTER, TOKEN, soon};
+use super::{BACKEND, BACKEND_BOOT, FRONTEND, FRONTEND_BOOT, GPU, NODE, NODE_BOOT, SOON, SUBCLUSTER, TOKEN, soon};
 
 /// The most that inputs are given.
 pub(crate) const DATA_MAX: Nanos = Nanos::from_millis(2_000);
@@ -75,7 +75,7 @@ impl Scene {
     /// The scene of [`new`](Self::new), where redriven requests wait for every backend to answer, however busy this
     /// machine is.
     pub(crate) async fn patient() -> Self {
-        Self::configured(|_| {}, |config| config.decisions.redrive_wait = PATIENCE.into()).await
+        Self::configured(|_| {}, |config| config.decisions.redrive_wait = SOON.into()).await
     }
 
     /// The scene of [`new`](Self::new), where a backend's measurements expire after this time.
