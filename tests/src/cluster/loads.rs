@@ -109,8 +109,8 @@ impl TestCluster {
         })
     }
 
-    /// One request for an emulated model, answered in [any time](crate::RestClient::infer_in_any_time) with the checksum
-    /// of its own input.
+    /// One request for an emulated model, answered in [any time](crate::RestClient::infer_in_any_time) with the
+    /// checksum of its own input.
     ///
     /// # Errors
     /// If it is answered in any other way.
