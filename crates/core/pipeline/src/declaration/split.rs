@@ -12,7 +12,7 @@ pub struct CommittedSplit {
     pub hop_ns: u64,
     /// γ by edge, in the order of [`Wiring::edges`](super::Wiring::edges).
     pub gammas: Vec<Finite>,
-    /// Requests per second that are planned for, in thousandths.
+    /// Requests per second, in thousandths, as measured.
     pub rate_millirps: u64,
 }
 

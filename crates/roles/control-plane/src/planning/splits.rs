@@ -25,6 +25,10 @@ const STEPS: u32 = 1000;
 /// Assumed until frontends have measured it: two frames and a turn of a lead (docs/concepts/request-path.md).
 const HOP: Nanos = Nanos::from_micros(300);
 
+/// A pipeline that keeps fewer GPUs busy than this, without batches, is split as if it kept as many busy. Batches that
+/// gather for seconds save it a hundredth of a GPU, and leave the other stages no time to be late.
+const GPUS_MIN: f64 = 0.1;
+
 /// A pipeline, and everything that its split follows from.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
@@ -60,8 +64,8 @@ impl Question {
         let given = self.declaration.pipeline(self.profiles.clone()).map_err(|refused| refused.to_string())?;
         let pipeline = given.with_gammas(&self.measured.gammas);
         let hop = self.measured.hop.unwrap_or(HOP);
-        // Below that, larger batches save parts of a GPU, and gather for so long that their stage takes all of the SLO.
-        let rate_rps = self.measured.rate_rps.unwrap_or(0.0).max(pipeline.rate_of_one_gpu());
+        let measured_rps = self.measured.rate_rps.unwrap_or(0.0);
+        let rate_rps = measured_rps.max(GPUS_MIN * pipeline.rate_of_one_gpu());
         let step = pipeline.slo().divided_by(STEPS).max(Nanos::new(1));
         let found = split(&pipeline, rate_rps, Cost::Deferred, step, hop).map_err(|error| error.to_string())?;
         let gammas = pipeline.edges().iter().map(|edge| Finite::try_from(edge.gamma)).collect::<Result<_, _>>();
@@ -71,7 +75,7 @@ impl Question {
             budgets_ns: budgets.iter().map(|budget| budget.get().max(1)).collect(),
             hop_ns: hop.get(),
             gammas: gammas.map_err(|error| error.to_string())?,
-            rate_millirps: (rate_rps * 1000.0) as u64,
+            rate_millirps: (measured_rps * 1000.0) as u64,
         })
     }
 
@@ -301,8 +305,9 @@ pub(crate) mod tests {
             let mut long = question(&state, measured(rate_rps));
             long.declaration.slo_ns = 4_000_000_000;
             let found = long.answer().unwrap();
-            // Two stages of the same profile; batches of two would gather for seconds.
-            assert!(found.budgets_ns.iter().all(|&budget| budget >= 1_900_000_000), "{rate_rps} per second: {found:?}");
+            // Two stages of the same profile. At one request a second, one of them would gather three for 3 of 4 s.
+            assert!(found.budgets_ns.iter().all(|&budget| budget >= 1_500_000_000), "{rate_rps} per second: {found:?}");
+            assert_eq!(found.rate_millirps, (rate_rps * 1000.0) as u64);
         }
     }
 

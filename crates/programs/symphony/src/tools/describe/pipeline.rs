@@ -31,7 +31,7 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
     });
     let planned = split.map(|split| {
         let (rate_rps, hop_ms) = (split.rate_millirps as f64 / 1000.0, split.hop().as_millis_f64());
-        format!("for {rate_rps:.1} requests per second, hops of {hop_ms:.2} ms")
+        format!("by {rate_rps:.1} requests per second, hops of {hop_ms:.2} ms")
     });
     let partial = if declaration.partial { "answers without what is lost" } else { "" };
     let facts = vec![
