@@ -102,7 +102,8 @@ fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
 fn where_the_company_that_bursts_bring_is_worth_waiting_for() {
     // By the mean rate no other request comes within the SLO; after an arrival, the gaps say otherwise.
     let inceptions = "name = 'inceptionv3', count = 8, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
-    keeps_up(DEFERRAL_WINS, 8, inceptions, "{ gamma = 0.2 }", 1.2);
+    // Falls short (docs/adr/0008): 0.96 of deferral, by the load that is left for overruns, of which there are none here.
+    keeps(DEFERRAL_WINS, 8, inceptions, "arrival = { gamma = 0.2 }", 1.2, 0.95);
 }
 
 #[test]
@@ -297,6 +298,20 @@ fn noise_breaks_no_model_whose_batches_are_large_or_come_in_bursts() {
         (8, "alpha_ms = 5.09, beta_ms = 18.368, slo_ms = 70", "'poisson'", 710.0),
     ] {
         serves(&scenario("'auto'", gpus, &format!("name = 'm', {models}"), &noisy(arrival)), rate_rps);
+    }
+}
+
+#[test]
+fn noise_leaves_slos_their_goodput_that_leave_little_beside_an_item() {
+    // With 8 % 1568 and 1178 requests/s (docs/internals/lab/2026-11-27-auto-noise.md); 1297 and 976 where early starts
+    // may load all GPUs to nine tenths.
+    for (gpus, workload, rate_rps) in [
+        (14, "popularity = { zipf = 0.9 }, arrival = 'poisson' }", 1425.0),
+        (12, "arrival = { gamma = 0.5 } }", 1070.0),
+    ] {
+        let densenets = "name = 'densenet121', count = 8, alpha_ms = 1.061, beta_ms = 10.312, slo_ms = 20";
+        let noisy = format!("{workload}\nexecution = {{ noise = {{ lognormal_sigma = 0.08 }}");
+        assert!(passes(&scenario("'auto'", gpus, densenets, &noisy), rate_rps), "{rate_rps} requests/s on {gpus} GPUs");
     }
 }
 

@@ -382,7 +382,8 @@ coded_struct!(Account {
     value_max,
     longer,
     predicted,
-    demand
+    demand,
+    alone
 });
 coded_struct!(PoolSignal { pressure, early_start, overrun, gpus });
 coded_struct!(PoolInput { account, gpus_idle, gpus, consolidate });

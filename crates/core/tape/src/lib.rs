@@ -28,7 +28,7 @@ pub use replay::{Difference, OBJECTS_MAX, Replay, replay, replay_among};
 pub use summary::{Ending, Summary};
 
 /// Incremented whenever the encoding of a record changes, or an object's decisions change for equal inputs.
-pub const TAPE_VERSION: u16 = 17;
+pub const TAPE_VERSION: u16 = 18;
 
 /// The largest tape that is written or read: 1 GiB, ten seconds at a million requests per second.
 pub const TAPE_BYTES_MAX: u64 = 1 << 30;

@@ -5,6 +5,9 @@ use symphony_types::Nanos;
 /// The load that early starts may cause. At 1, pools with 8 % noise lose up to a fifth of their goodput, since GPUs
 /// that happen to be busy at the same time make requests late; at 0.8, many models on few GPUs lose a tenth.
 const LOAD_MAX: f64 = 0.9;
+/// The part of its longest wait for which a batch may have to wait for a GPU in the mean. At 0.3 tight SLOs lose up to
+/// a sixth with 8 % noise; at 0.1 many models on few GPUs lose up to a seventh.
+const GPU_WAIT_MAX: f64 = 0.2;
 /// The least early start, at any load: the time in which a GPU is found. Between 0.05 and 0.15 goodput varies by one
 /// percent; at 0 many models on few GPUs lose a third, at 0.35 a single model loses a sixth.
 const LEAST: f64 = 0.1;
@@ -68,22 +71,32 @@ impl EarlyStart {
         }
     }
 
-    /// The largest early start whose load the GPUs can bear; `loads` come from
+    /// The largest early start whose load is at most [`load_max`]; `loads` come from
     /// [`Demand::loads`](super::demand::Demand::loads).
     #[must_use]
-    pub(crate) fn affordable(loads: &[f64; DEMAND_LEVELS]) -> Self {
-        let share = match loads.iter().position(|&load| load > LOAD_MAX) {
+    pub(crate) fn affordable(loads: &[f64; DEMAND_LEVELS], load_max: f64) -> Self {
+        let share = match loads.iter().position(|&load| load > load_max) {
             None => 1.0,
             Some(0) => 0.0,
             Some(above) => {
                 let (lower, upper) = (loads[above - 1], loads[above]);
-                let within = (LOAD_MAX - lower) / (upper - lower);
+                let within = (load_max - lower) / (upper - lower);
                 1.0 - (WAITS[above - 1] + within * (WAITS[above] - WAITS[above - 1]))
             }
         };
         // Float-to-integer casts saturate.
         Self::from_millionths((share.max(LEAST) * f64::from(Self::ONE)).round() as u32)
     }
+}
+
+/// The load that early starts may cause on `gpus` GPUs, where ℓ(1) takes `alone_share` of the time that requests have.
+///
+/// At a load of ρ a batch waits for one of n GPUs for at most ρ/(1 − ρ) · ℓ/2n in the mean. Where a request's time
+/// leaves little beside ℓ, that must be short, or single GPUs that take longer than predicted make requests late.
+pub(crate) fn load_max(alone_share: f64, gpus: u32) -> f64 {
+    // What the mean wait may be over ℓ/2n. It is infinite where ℓ is nothing.
+    let wait_max = GPU_WAIT_MAX * (1.0 - alone_share) / alone_share * 2.0 * f64::from(gpus);
+    LOAD_MAX.min(1.0 - 1.0 / (1.0 + wait_max))
 }
 
 /// The value until the first measurement.
@@ -101,13 +114,24 @@ mod tests {
 
     #[test]
     fn batches_start_as_early_as_the_load_allows() {
-        let share = |loads: [f64; DEMAND_LEVELS]| EarlyStart::affordable(&loads).share();
+        let share = |loads: [f64; DEMAND_LEVELS]| EarlyStart::affordable(&loads, LOAD_MAX).share();
         assert_eq!(share([0.0; DEMAND_LEVELS]), 1.0, "nothing is asked");
         assert_eq!(share([0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]), 1.0);
         // Half way between an eighth and a sixteenth of the wait.
         assert!((share([0.1, 0.2, 0.3, 0.4, 0.8, 1.0, 1.2, 1.4, 1.6]) - (1.0 - 1.5 / 16.0)).abs() < 1e-6);
         assert_eq!(share([0.95; DEMAND_LEVELS]), LEAST);
         assert_eq!(share([0.89, 1.89, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0]), LEAST, "0.01 of the first step");
+    }
+
+    #[test]
+    fn the_less_time_is_left_beside_an_item_the_less_load_early_starts_may_cause() {
+        assert_eq!(load_max(0.0, 8), LOAD_MAX, "an item takes nothing, or nothing is asked");
+        assert_eq!(load_max(0.2, 8), LOAD_MAX);
+        // A tenth of what an item takes is two tenths of the wait, half of ℓ: ρ/(1 − ρ) = 0.1 · 2n.
+        assert!((load_max(2.0 / 3.0, 14) - 2.8 / 3.8).abs() < 1e-9);
+        assert!((load_max(2.0 / 3.0, 5) - 0.5).abs() < 1e-9, "fewer GPUs come free more rarely");
+        assert_eq!(load_max(1.0, 8), 0.0, "no request can wait");
+        assert_eq!(load_max(0.5, 0), 0.0);
     }
 
     #[test]
@@ -126,7 +150,8 @@ mod tests {
         ) {
             let mut load = 0.0;
             let loads = steps.map(|step| { load += step; load });
-            let (start, lighter) = (EarlyStart::affordable(&loads), EarlyStart::affordable(&loads.map(|load| load * factor)));
+            let (start, lighter) =
+                (EarlyStart::affordable(&loads, LOAD_MAX), EarlyStart::affordable(&loads.map(|load| load * factor), LOAD_MAX));
             prop_assert!(lighter >= start);
         }
     }

@@ -2,7 +2,7 @@
 
 use symphony_types::{Nanos, Time};
 
-use crate::auto::early_start::EarlyStart;
+use crate::auto::early_start::{EarlyStart, load_max};
 use crate::meters::lateness_meter::Overrun;
 use crate::pool::account::Account;
 use crate::pool::pressure::Pressure;
@@ -128,7 +128,8 @@ impl PoolControl {
         // Shorter than the window if time began later.
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
         let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
-        let affordable = EarlyStart::affordable(&loads);
+        let load_max = load_max(seen.alone_share(), input.gpus.0.iter().sum());
+        let affordable = EarlyStart::affordable(&loads, load_max);
         // Near saturation no GPU can be left idle. The two decisions are close, and demand does not depend on them, so
         // they do not oscillate.
         let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
@@ -279,6 +280,22 @@ mod tests {
         near(starts(7.2), (0.5, 7.2));
         near(starts(9.0), (0.1, 9.0));
         near(starts(20.0), (0.1, 20.0));
+    }
+
+    #[test]
+    fn batches_start_later_where_requests_have_little_time_beside_an_item() {
+        let start = |alone_share: f64| {
+            let asked = asks(7.2);
+            let alone = Nanos::from_secs_f64(asked.demand.0[0][0].as_secs_f64() * alone_share);
+            let account = Account { alone, ..asked };
+            let input = PoolInput { account, gpus: idle([10, 0]), ..PoolInput::default() };
+            PoolControl::default().step(Time::ZERO + POOL_TICK, input).map(|signal| signal.early_start.share())
+        };
+        assert_eq!(start(0.25), start(0.0), "0.9 of the GPUs may be busy");
+        // 4/5 of them at most, which is 0.72 · (1 + 8/9 / 8).
+        let tight = start(0.5).unwrap();
+        assert!((tight - 8.0 / 9.0 * 0.25).abs() < 1e-3, "{tight}");
+        assert_eq!(start(0.9), Some(0.1));
     }
 
     #[test]
