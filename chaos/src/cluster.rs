@@ -229,9 +229,10 @@ impl Cluster {
             async move { client.load_pipeline(request).await }
         };
         self.control.call(READY_WITHIN, call).await?;
-        let ready = |view: &View| match view.pipelines.get(&declaration.name) {
-            Some(pipeline) => pipeline_unready(view, (&declaration.name, pipeline)).map_or(Ok(()), Err),
-            None => Err(format!("there is no pipeline {}", declaration.name)),
+        let loaded_as = declaration.versioned().loaded_as();
+        let ready = |view: &View| match view.pipelines.get(&loaded_as) {
+            Some(pipeline) => pipeline_unready(view, (&loaded_as, pipeline)).map_or(Ok(()), Err),
+            None => Err(format!("there is no pipeline {loaded_as}")),
         };
         self.until("the pipeline", ready).await.map(drop)
     }

@@ -10,6 +10,7 @@ mod live_and_simulated;
 mod load_protocols;
 mod native_client;
 mod pictures;
+mod pipeline_rollout;
 mod pipelines;
 mod policies;
 mod repository;

@@ -1,4 +1,4 @@
-//! Pipelines of emulated models, as an operator has them: loaded, budgeted, kept, replaced and unloaded.
+//! Pipelines of emulated models, as an operator has them: loaded, budgeted, kept, rolled out and unloaded.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use symphony_protocol::view::View;
 use symphony_tests::{ProgramOutput, Shape, TestCluster, emulated_model, phase, tell};
 
 /// Writes a pipeline of two steps, `m` then `n`.
-fn write(cluster: &TestCluster, second: &str, slo_ms: f64, version: u64) {
+pub(super) fn write(cluster: &TestCluster, second: &str, slo_ms: f64, version: u64) {
     let (input, output) =
         (symphony_executor::default_signature().inputs, symphony_executor::default_signature().outputs);
     let (input, output) = (&input[0], &output[0]);
@@ -34,16 +34,16 @@ fn write(cluster: &TestCluster, second: &str, slo_ms: f64, version: u64) {
     fs::write(dir.join("pipeline.toml"), extras).unwrap();
 }
 
-fn load(cluster: &TestCluster, more: &[&str]) -> ProgramOutput {
+pub(super) fn load(cluster: &TestCluster, more: &[&str]) -> ProgramOutput {
     cluster.cli(&[&["pipeline", "load", "both", "--repository", "models"], more].concat())
 }
 
-fn shown(cluster: &TestCluster) -> serde_json::Value {
+pub(super) fn shown(cluster: &TestCluster) -> serde_json::Value {
     cluster.cli(&["get", "pipelines", "-o", "json"]).ended_with(0).json()
 }
 
 #[test]
-fn pipelines_are_loaded_budgeted_kept_replaced_and_unloaded() {
+fn pipelines_are_loaded_budgeted_kept_rolled_out_and_unloaded() {
     tell("pipelines", &Shape::emulated(&["default"]), |cluster| {
         phase("what is not there is refused in words, and nothing is loaded");
         write(cluster, "n", 500.0, 1);
@@ -71,11 +71,11 @@ fn pipelines_are_loaded_budgeted_kept_replaced_and_unloaded() {
         assert!(described.contains("m to n: 1.00 requests per result"), "{described}");
 
         phase("it keeps its models and its name");
-        let _ = cluster.cli(&["model", "unload", "n"]).ended_with(2).complains(&["is asked by pipeline `both`"]);
+        let _ = cluster.cli(&["model", "unload", "n"]).ended_with(2).complains(&["is asked by pipeline `both@1`"]);
         let _ = cluster.cli(&emulated_model("both", "default")).ended_with(2).complains(&["the name of model `both`"]);
 
         phase("another leader of the group has it, with its budgets");
-        let agreed = |view: &View| view.pipelines.get("both")?.split.clone();
+        let agreed = |view: &View| view.pipelines.get("both@1")?.split.clone();
         let (leader, before) =
             cluster.wait_for_view("a leader of the group", |view| view.control_leader.zip(agreed(view))).unwrap();
         cluster.kill(&format!("scheduler-{}", leader.get())).unwrap();
@@ -84,12 +84,18 @@ fn pipelines_are_loaded_budgeted_kept_replaced_and_unloaded() {
         });
         assert_eq!(after.unwrap().budgets_ns, before.budgets_ns);
 
-        phase("another version takes its place; one that no split can meet is told and waits");
+        phase("a version that no split can meet is told and waits beside the one that serves");
         write(cluster, "n", 1.0, 2);
         let late = load(cluster, &["--wait-s", "1"]);
         let _ = late.ended_with(1).complains(&["warning: pipeline both", "is not ready after 1 s"]);
+        let states: Vec<_> = shown(cluster).as_array().unwrap().iter().map(|one| one["ready"].as_bool()).collect();
+        assert_eq!(states, [Some(true), Some(false)]);
+
+        phase("another one takes the place of both");
         write(cluster, "n", 300.0, 3);
         assert_eq!(load(cluster, &[]).ended_with(0).out.trim(), "pipeline both is ready at version 3");
+        let described = cluster.cli(&["describe", "pipeline", "both"]).ended_with(0).out;
+        assert!(described.starts_with("pipeline both@3") && described.contains("3 of 3"), "{described}");
 
         phase("it goes, and its models may");
         let _ = cluster.cli(&["pipeline", "unload", "both"]).ended_with(0);

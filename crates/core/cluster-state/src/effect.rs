@@ -102,11 +102,11 @@ pub enum Effect {
     FamilyJoined { model: ModelId, name: String, trunk: CutDigest },
     /// A model does not share that trunk any more.
     FamilyLeft { model: ModelId, name: String, trunk: CutDigest },
-    /// A pipeline was added, or has another version.
+    /// A pipeline was added, or another version of one.
     PipelineLoaded { name: String, version: u64 },
-    /// A pipeline was removed.
+    /// A version of a pipeline was removed; `name` has it.
     PipelineUnloaded { name: String },
-    /// The budget of a pipeline is split differently.
+    /// The budget of a version of a pipeline is split differently; `name` has it.
     SplitSet { name: String, budgets_ns: Vec<u64> },
 }
 

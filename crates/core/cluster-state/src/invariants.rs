@@ -14,7 +14,6 @@ use crate::limits::{
     POLICIES_KNOWN_MAX, SUBCLUSTERS_MAX, TRAFFIC_SPLITS_MAX,
 };
 use crate::state::ClusterState;
-use crate::traffic_split::is_version;
 
 /// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -248,8 +247,7 @@ fn leaders_live(state: &ClusterState) -> Result<(), Violation> {
 
 fn traffic_goes_to_versions(state: &ClusterState) -> Result<(), Violation> {
     for (model, traffic) in &state.traffic {
-        let has = |version| state.models.values().any(|known| is_version(&known.spec.name, model, version));
-        if let Some(version) = traffic.versions().find(|&version| !has(version)) {
+        if let Some(version) = traffic.versions().find(|&version| !state.has_version(model, version)) {
             return broken(Invariant::C2, format!("traffic of {model} goes to version {version}, which is not loaded"));
         }
         if traffic.is_empty() {

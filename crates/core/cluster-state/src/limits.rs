@@ -48,7 +48,7 @@ pub const HOLDERS_MAX: usize = 65_536;
 /// Bytes of an error reported by a backend; longer ones are truncated on receipt.
 pub const ERROR_BYTES_MAX: usize = 256;
 
-/// Models whose traffic is split at a time.
+/// Models and pipelines whose traffic is split at a time.
 pub const TRAFFIC_SPLITS_MAX: usize = 256;
 
 /// Versions in one split: more do not fit the words of an operation.
@@ -60,7 +60,7 @@ pub const TRAFFIC_WEIGHT_MAX: u32 = 1_000_000;
 /// Policies for sub-clusters that the program of a replica adds.
 pub const POLICIES_KNOWN_MAX: usize = 32;
 
-/// Pipelines: as many as models whose traffic is split.
+/// Versions of pipelines, together: as many as models whose traffic is split.
 pub const PIPELINES_MAX: usize = 256;
 
 /// Bytes of all pipelines' declarations together: 256 of two dozen tensors each.

@@ -50,7 +50,7 @@ pub enum Action {
         /// What a request is worth from now on, relative to those of other models.
         value: Option<RequestValue>,
     },
-    /// Split the requests for a model that name no version among its versions.
+    /// Split the requests for a model or pipeline that name no version among its versions.
     SetTraffic {
         /// Its name, without a version.
         model: String,
@@ -101,9 +101,9 @@ pub enum Action {
     },
     /// Add a pipeline of loaded models, or another version of one. From level 3 on.
     LoadPipeline(PipelineDeclaration),
-    /// Remove a pipeline. From level 3 on.
+    /// Remove a pipeline, or a version of it. From level 3 on.
     UnloadPipeline {
-        /// Its name, without a version.
+        /// Its name for all versions, `NAME@VERSION` for one.
         name: String,
     },
 }

@@ -1,7 +1,8 @@
 //! Pipelines: models that feed each other, and how the budget of each is split.
 //!
 //! A pipeline keeps its models: the last one that can answer a stage is not unloaded while the pipeline exists, and a
-//! version that does not fit is not loaded. Names are shared with models: clients call both alike.
+//! version that does not fit is not loaded. Names are shared with models: clients call both alike. Versions stand
+//! beside each other as those of models do, each with its own split.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -43,10 +44,15 @@ impl ClusterState {
         Err(Refusal::Invalid { field: "pipeline".into(), reason })
     }
 
-    /// The pipelines, by their names without versions.
+    /// The pipelines, by the names of their versions, `NAME@VERSION`.
     #[must_use]
     pub const fn pipelines(&self) -> &BTreeMap<String, LoadedPipeline> {
         &self.pipelines
+    }
+
+    /// Whether a pipeline has this name, which has no version.
+    pub(crate) fn is_pipeline(&self, name: &str) -> bool {
+        self.pipelines.values().any(|known| known.declaration.name == name)
     }
 
     pub(crate) fn load_pipeline(
@@ -57,17 +63,17 @@ impl ClusterState {
     ) -> Outcome {
         self.has_pipelines()?;
         let PipelineDeclaration { name, version, .. } = declaration;
+        let loaded_as = declaration.versioned().loaded_as();
         if self.has_model_called(name) {
             return Err(unfit(name, format!("the name is a model's; expected another, or none of {name}'s versions")));
         }
-        if let Some(known) = self.pipelines.get(name).filter(|known| known.declaration.version == *version) {
+        if let Some(known) = self.pipelines.get(&loaded_as) {
             let same = known.declaration == *declaration;
             let reason = format!("version {version} is loaded with another declaration; expected another version");
             return if same { Ok(Reply::Pipeline { epoch: known.epoch }) } else { Err(unfit(name, reason)) };
         }
-        let others = self.pipelines.values().filter(|known| known.declaration.name != *name);
-        let weight: usize = others.map(|known| known.declaration.weight_bytes()).sum();
-        if self.pipelines.len() >= PIPELINES_MAX && !self.pipelines.contains_key(name) {
+        let weight: usize = self.pipelines.values().map(|known| known.declaration.weight_bytes()).sum();
+        if self.pipelines.len() >= PIPELINES_MAX {
             return Err(Refusal::Limit { what: "pipelines".into(), max: PIPELINES_MAX as u64 });
         }
         if weight + declaration.weight_bytes() > PIPELINE_BYTES_TOTAL_MAX {
@@ -77,17 +83,25 @@ impl ClusterState {
         let models: Vec<_> = self.models.values().map(|loaded| model(&loaded.spec)).collect();
         declaration.check(&models).map_err(|refused| unfit(name, refused.to_string()))?;
         let loaded = LoadedPipeline { declaration: declaration.clone(), epoch, split: None };
-        self.pipelines.insert(name.clone(), loaded);
+        self.pipelines.insert(loaded_as, loaded);
         effects.push(Effect::PipelineLoaded { name: name.clone(), version: *version });
         Ok(Reply::Pipeline { epoch })
     }
 
+    /// One version by its name, `NAME@VERSION`, or all.
     pub(crate) fn unload_pipeline(&mut self, name: &str, epoch: Epoch, effects: &mut Vec<Effect>) -> Outcome {
         self.has_pipelines()?;
-        if self.pipelines.remove(name).is_none() {
+        let all = self.pipelines.iter();
+        let gone = all.filter(|(loaded_as, known)| loaded_as.as_str() == name || known.declaration.name == name);
+        let gone: Vec<_> = gone.map(|(loaded_as, _)| loaded_as.clone()).collect();
+        if gone.is_empty() {
             return Err(Refusal::UnknownPipeline { name: name.to_owned() });
         }
-        effects.push(Effect::PipelineUnloaded { name: name.to_owned() });
+        for loaded_as in gone {
+            self.pipelines.remove(&loaded_as);
+            effects.push(Effect::PipelineUnloaded { name: loaded_as.clone() });
+            self.forget_traffic_of(&loaded_as, effects);
+        }
         Ok(Reply::Unloaded { epoch })
     }
 
@@ -99,12 +113,8 @@ impl ClusterState {
         effects: &mut Vec<Effect>,
     ) -> Outcome {
         self.has_pipelines()?;
-        let unknown = || Refusal::UnknownPipeline { name: name.to_owned() };
-        let known = self.pipelines.get_mut(name).ok_or_else(unknown)?;
-        let current = known.declaration.version;
-        if current != version {
-            return Err(Refusal::PipelineReplaced { pipeline: name.to_owned(), named: version, current });
-        }
+        let name = VersionedName { name, version }.loaded_as();
+        let Some(known) = self.pipelines.get_mut(&name) else { return Err(Refusal::UnknownPipeline { name }) };
         let (stages, budgets) = (known.declaration.stages.len(), split.budgets_ns.len());
         if stages != budgets {
             let reason = format!("{budgets} budgets; expected one for each of {stages} stages");
@@ -112,7 +122,7 @@ impl ClusterState {
         }
         if known.split.as_ref() != Some(split) {
             known.split = Some(split.clone());
-            effects.push(Effect::SplitSet { name: name.to_owned(), budgets_ns: split.budgets_ns.clone() });
+            effects.push(Effect::SplitSet { name, budgets_ns: split.budgets_ns.clone() });
         }
         Ok(Reply::Done)
     }
@@ -120,7 +130,7 @@ impl ClusterState {
     /// Whether a model can be loaded beside the pipelines: its name is none of theirs, and those that would ask it can.
     pub(crate) fn check_pipelines_take(&self, spec: &ModelSpec) -> Result<(), Refusal> {
         let name = VersionedName::parse(&spec.name).name;
-        if self.pipelines.contains_key(name) || self.pipelines.contains_key(&spec.name) {
+        if self.is_pipeline(name) {
             return Err(unfit(
                 name,
                 format!("it has the name of model `{}`; expected another for the model", spec.name),
@@ -158,7 +168,8 @@ impl ClusterState {
         let bases: BTreeSet<_> = names.iter().map(|name| VersionedName::parse(name).name).collect();
         self.pipelines.iter().find_map(|(name, known)| {
             let declaration = &known.declaration;
-            if *name != declaration.name || names.contains(name.as_str()) || bases.contains(name.as_str()) {
+            let own = declaration.name.as_str();
+            if *name != declaration.versioned().loaded_as() || names.contains(own) || bases.contains(own) {
                 return Some(format!("pipeline {name} is known by a name that is not its own, or a model's"));
             }
             let is_there = |stage: &&DeclaredStage| {

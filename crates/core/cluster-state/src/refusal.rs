@@ -263,7 +263,7 @@ pub enum Refusal {
     /// No pipeline is loaded under the name.
     #[error("no pipeline is named `{name}`")]
     UnknownPipeline {
-        /// The name that the command gives, without a version.
+        /// The name that the command gives, or that of the version.
         name: String,
     },
     /// A pipeline cannot be served by the models that are loaded.
@@ -281,18 +281,8 @@ pub enum Refusal {
     UsedByPipeline {
         /// Name of the model, with its version if it has one.
         model: String,
-        /// Name of a pipeline that asks it.
+        /// Name of a pipeline that asks it, with its version.
         pipeline: String,
-    },
-    /// The version of the pipeline has been replaced.
-    #[error("pipeline `{pipeline}` is at version {current}; the split is for version {named}")]
-    PipelineReplaced {
-        /// Name of the pipeline, without a version.
-        pipeline: String,
-        /// The version named.
-        named: u64,
-        /// The version that is served.
-        current: u64,
     },
 }
 

@@ -26,7 +26,7 @@ pub struct ClusterState {
     pub(crate) backends: BTreeMap<BackendId, Backend>,
     pub(crate) frontends: BTreeMap<FrontendId, Frontend>,
     pub(crate) models: BTreeMap<ModelId, Model>,
-    /// How requests that name no version are split, by model; of versions that are loaded.
+    /// How requests that name no version are split, by model or pipeline; of versions that are loaded.
     pub(crate) traffic: BTreeMap<String, Traffic>,
     pub(crate) events: Vec<Event>,
     /// The last operations in log order: the answers to repetitions, and the record of operators' actions.
@@ -42,7 +42,7 @@ pub struct ClusterState {
     pub(crate) policies_known: BTreeMap<NodeId, Vec<String>>,
     /// Where loaded models can be cut, and which of them share a trunk.
     pub(crate) trunks: BTreeMap<ModelId, Trunk>,
-    /// Pipelines, by their names without versions.
+    /// Pipelines, by the names of their versions.
     pub(crate) pipelines: BTreeMap<String, LoadedPipeline>,
 }
 

@@ -1,4 +1,4 @@
-//! How traffic splits are set, and what becomes of them when a version goes.
+//! How traffic splits are set, of models and of pipelines, and what becomes of them when a version goes.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,17 @@ use crate::traffic_split::{Traffic, is_version};
 
 impl ClusterState {
     pub(crate) fn set_traffic(&mut self, model: &str, traffic: &Traffic, effects: &mut Vec<Effect>) -> Outcome {
-        let has = |version: u64| self.models.values().any(|known| is_version(&known.spec.name, model, version));
-        if let Some(version) = traffic.versions().find(|&version| !has(version)) {
-            return Err(Refusal::UnknownModelName { name: VersionedName { name: model, version }.loaded_as() });
+        let is_pipeline = self.is_pipeline(model);
+        if let Some(version) = traffic.versions().find(|&version| !self.has_version(model, version)) {
+            let name = VersionedName { name: model, version }.loaded_as();
+            return Err(match is_pipeline {
+                true => Refusal::UnknownPipeline { name },
+                false => Refusal::UnknownModelName { name },
+            });
+        }
+        if is_pipeline && traffic.shadow.is_some() {
+            let reason = "a copy of a pipeline's request would ask every stage twice; expected none".to_owned();
+            return Err(Refusal::Invalid { field: "traffic.shadow".into(), reason });
         }
         if self.traffic.get(model).map_or(traffic.is_empty(), |known| known == traffic) {
             return Ok(Reply::Done);
@@ -31,11 +39,17 @@ impl ClusterState {
         Ok(Reply::Done)
     }
 
+    /// Whether that version of a model, or of a pipeline, is loaded.
+    pub(crate) fn has_version(&self, name: &str, version: u64) -> bool {
+        self.pipelines.contains_key(&VersionedName { name, version }.loaded_as())
+            || self.models.values().any(|known| is_version(&known.spec.name, name, version))
+    }
+
     /// A version is gone: what it got goes to the others.
     pub(crate) fn forget_traffic_of(&mut self, loaded_as: &str, effects: &mut Vec<Effect>) {
         let VersionedName { name, version } = VersionedName::parse(loaded_as);
         // Loaded with and without its number.
-        if self.models.values().any(|known| is_version(&known.spec.name, name, version)) {
+        if self.has_version(name, version) {
             return;
         }
         let Some(traffic) = self.traffic.get_mut(name) else { return };
@@ -49,7 +63,7 @@ impl ClusterState {
         }
     }
 
-    /// The traffic splits by model, each of versions that are loaded.
+    /// The traffic splits by model or pipeline, each of versions that are loaded.
     #[must_use]
     pub const fn traffic(&self) -> &BTreeMap<String, Traffic> {
         &self.traffic

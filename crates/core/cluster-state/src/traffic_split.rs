@@ -1,4 +1,4 @@
-//! A traffic split as data: which version of a model answers the requests that name none. The rules are in
+//! A traffic split as data: which version of a model or pipeline answers the requests that name none. The rules are in
 //! `traffic.rs`.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use symphony_types::VersionedName;
 
 use crate::limits::{TRAFFIC_VERSIONS_MAX, TRAFFIC_WEIGHT_MAX};
 
-/// How the requests for a model that name no version are split among its versions. Without one the latest version that
-/// is ready gets all.
+/// How the requests for a model or pipeline that name no version are split among its versions. Without one the latest
+/// version that is ready gets all.
 #[derive(Archive, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// Weights by version; those that are not ready get nothing.
     pub weights: BTreeMap<u64, u32>,
-    /// The version that gets copies of requests; their answers are dropped.
+    /// The version that gets copies of requests; their answers are dropped. Of models only.
     pub shadow: Option<Shadow>,
 }
 

@@ -116,13 +116,17 @@ fn history(level: Level) -> Vec<Command> {
         let mut kept = PipelineDeclaration { version: 2, ..in_vain.clone() };
         kept.edges[0].condition = None;
         let gone = scene::chain("q", 1, &["m"]);
+        let beside = PipelineDeclaration { version: 4, ..kept.clone() };
+        let traffic = Traffic { weights: [(2, 9), (4, 1)].into(), shadow: None };
         commands.extend([
-            with_id(15, Action::LoadPipeline(kept)),
+            with_id(18, Action::LoadPipeline(kept)),
             Command::SetSplit { pipeline: "p".into(), version: 2, split },
-            with_id(16, Action::LoadPipeline(gone)),
-            with_id(17, Action::UnloadPipeline { name: "q".into() }),
+            with_id(19, Action::LoadPipeline(beside)),
+            with_id(20, Action::SetTraffic { model: "p".into(), traffic }),
+            with_id(21, Action::LoadPipeline(gone)),
+            with_id(22, Action::UnloadPipeline { name: "q".into() }),
             // Its model gives no number to compare.
-            with_id(18, Action::LoadPipeline(in_vain)),
+            with_id(23, Action::LoadPipeline(in_vain)),
         ]);
     }
     commands
@@ -377,6 +381,7 @@ fn every_command_and_every_part_of_the_state_is_there() {
     part("frontends", state.frontends().values().all(|f| f.standing.leaving));
     part("models", state.models().values().any(|m| !m.holders.is_empty()));
     part("policies", !state.policies().is_empty());
+    part("pipelines", state.pipelines().len() == 2 && state.pipelines().values().any(|known| known.split.is_some()));
     part("trunks", state.trunks().values().filter(|trunk| trunk.shared.is_some()).count() == 2);
     part("events", !state.events().is_empty());
     part("operations", state.operations().iter().any(|kept| kept.outcome.is_err()));

@@ -112,8 +112,12 @@ fn any_about_pipelines() -> impl Strategy<Value = Command> {
         3 => (id(), 1_u64..3, prop::collection::vec(model(), 1..3)).prop_map(|(id, version, models)| {
             Command::Operate(operation(id, Action::LoadPipeline(scene::chain("p", version, &models))))
         }),
-        1 => (id(), prop::sample::select(vec!["p", "a"])).prop_map(|(id, name)| {
+        1 => (id(), prop::sample::select(vec!["p", "p@1", "p@2", "a"])).prop_map(|(id, name)| {
             Command::Operate(operation(id, Action::UnloadPipeline { name: name.into() }))
+        }),
+        1 => (id(), 1_u64..3).prop_map(|(id, version)| {
+            let traffic = Traffic { weights: [(version, 1)].into(), shadow: None };
+            Command::Operate(operation(id, Action::SetTraffic { model: "p".into(), traffic }))
         }),
         1 => (1_u64..3, prop::collection::vec(0_u64..9, 1..3)).prop_map(|(version, budgets_ns)| {
             let split = symphony_pipeline::CommittedSplit { budgets_ns, ..Default::default() };

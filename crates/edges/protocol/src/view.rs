@@ -30,7 +30,7 @@ pub use load::{GpuLoadView, LoadView, ModelLoadView};
 pub use model::{HolderView, ModelView, NoGpu, Readiness};
 pub use node::NodeView;
 pub use operation::OperationView;
-pub use pipeline::{PipelineCounts, PipelineView, StageReadiness};
+pub use pipeline::{PipelineCounts, PipelineLoadView, PipelineView, StageReadiness};
 pub use subcluster::{PolicyView, SubclusterView, SuccessorView};
 pub use symphony_cluster_state::{Shadow, TRAFFIC_VERSIONS_MAX, Traffic};
 pub use trunk::{TrunkView, cuts_from_pb, cuts_to_pb};
@@ -76,9 +76,9 @@ pub struct View {
     pub frontends: BTreeMap<FrontendId, FrontendView>,
     /// Loaded models; in cut views, those that concern the reader.
     pub models: BTreeMap<ModelId, ModelView>,
-    /// How requests that name no version are split, by model; empty in cut views.
+    /// How requests that name no version are split, by model or pipeline; empty in cut views.
     pub traffic: BTreeMap<String, Traffic>,
-    /// Pipelines, by their names without versions; empty in cut views.
+    /// Pipelines, by the names of their versions; empty in cut views.
     pub pipelines: BTreeMap<String, PipelineView>,
     /// What changed lately, newest last.
     pub events: Vec<EventView>,

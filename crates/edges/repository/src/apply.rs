@@ -1,4 +1,4 @@
-//! Carries out a rollout on a cluster.
+//! Carries out a rollout on a cluster, of a model or of a pipeline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::view::{NoGpu, Traffic, View};
 use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 
+use crate::apply_pipeline::{load_pipeline, unload_pipeline};
 use crate::rollout::{Next, Rollout};
 
 /// How long a model may take to load: 16 GB from a disk at 100 MB/s take 160 s, and a runtime's preparation takes
@@ -63,8 +64,8 @@ fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
 /// index from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
-/// If the cluster refuses, a model cannot be loaded, a canary answers badly, or there is no progress for `within`,
-/// since no backend reports or no replica answers.
+/// If the cluster refuses, a model cannot be loaded, no split meets the budget of a pipeline, a canary answers badly,
+/// or there is no progress for `within`, since no backend reports or no replica answers.
 pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,
@@ -85,7 +86,7 @@ pub async fn apply(
             report(&next);
             last = Some(next.clone());
         }
-        if !matches!(next, Next::Wait(_)) {
+        if !matches!(next, Next::Wait(_) | Next::WaitForPipeline { .. }) {
             waiting = None;
         }
         let operation_id = || fresh_operation_id().to_string();
@@ -124,11 +125,28 @@ pub async fn apply(
                 // see the model.
                 from = control.get(true, within).await?.applied_index;
             }
-            Next::Wait(no_gpu) => {
+            Next::LoadPipeline(declaration) => {
+                let loaded = load_pipeline(control, &declaration, fresh_operation_id()).await?;
+                if !loaded.warning.is_empty() {
+                    // It would be waited for in vain.
+                    let reason = format!("pipeline `{}`: {}", declaration.name, loaded.warning);
+                    let as_of = control.get(true, within).await?.applied_index;
+                    return Err(ApplyError::Failed { reason, as_of });
+                }
+            }
+            Next::UnloadPipeline(name) => {
+                unload_pipeline(control, &name, fresh_operation_id()).await?;
+                from = control.get(true, within).await?.applied_index;
+            }
+            Next::Wait(_) | Next::WaitForPipeline { .. } => {
                 let since = *waiting.get_or_insert_with(Instant::now);
                 let left = within.saturating_sub(since.elapsed());
                 let changed = tokio::time::timeout(left, view.changed()).await;
-                let changed = changed.map_err(|_| ApplyError::Late { within, no_gpu })?;
+                let changed = changed.map_err(|_| match next {
+                    Next::WaitForPipeline { pipeline, why } => ApplyError::Unready { pipeline, within, why },
+                    Next::Wait(no_gpu) => ApplyError::Late { within, no_gpu },
+                    _ => ApplyError::Late { within, no_gpu: None },
+                })?;
                 let ended = || ApplyError::Failed { reason: "the cluster's view ended".into(), as_of: 0 };
                 changed.map_err(|_| ended())?;
             }
@@ -158,7 +176,7 @@ pub async fn change_model(
     Ok(control.call(within, call).await?.warning)
 }
 
-/// Makes the cluster split the requests for a model that name no version.
+/// Makes the cluster split the requests for a model or pipeline that name no version.
 ///
 /// # Errors
 /// If it does not answer within this time, or refuses.

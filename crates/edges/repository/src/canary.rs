@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use symphony_protocol::view::{Traffic, View};
+use symphony_protocol::view::{PipelineLoadView, Traffic, View};
 use symphony_types::Token;
 
 /// How often the new version's results are checked: as often as leads report.
@@ -69,14 +69,14 @@ pub(crate) enum TrialStep {
     Over,
 }
 
-/// What a lead has counted of a model's requests.
+/// What a lead has counted of a model's requests, or the leader of the control group of those for a pipeline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrialCounts {
-    /// The lead: another one counts from zero.
+    /// Whose counts these are: another one counts from zero.
     pub(crate) token: Token,
     /// Requests that were given up, late, or got no result.
     pub(crate) bad: u64,
-    /// Requests that were given up, or whose batch ran.
+    /// Requests that were given up, or whose batch ran; for a pipeline, all that have ended.
     pub(crate) ended: u64,
 }
 
@@ -88,6 +88,12 @@ impl TrialCounts {
         let counts = load.models.get(&id).cloned().unwrap_or_default();
         let bad = counts.dropped + counts.failed + counts.late;
         Some(Self { token: load.token, bad, ended: counts.dropped + counts.executed })
+    }
+
+    /// Of the version of a pipeline of that name; none if the view has no loads in it.
+    pub(crate) fn of_pipeline(view: &View, loaded_as: &str) -> Option<Self> {
+        let PipelineLoadView { since, ended, bad } = view.pipelines.get(loaded_as)?.load?;
+        Some(Self { token: Token::new(since), bad, ended })
     }
 
     /// Of two models together, or of another one of the same lead.

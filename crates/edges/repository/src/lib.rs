@@ -1,7 +1,7 @@
 //! Models in folders, laid out as Triton's: `NAME/config.pbtxt`, `NAME/VERSION/model.onnx`.
 //!
 //! [`Repository`] reads and checks them as far as possible without loading; [`Rollout`] decides the requests to a
-//! cluster until it serves a model, and [`apply()`] makes them, as [`apply_pipeline()`] for pipelines.
+//! cluster until it serves a model or pipeline, and [`apply()`] makes them.
 
 mod apply;
 mod apply_pipeline;
@@ -13,6 +13,7 @@ mod no_difference;
 mod pipeline;
 mod repository;
 mod rollout;
+mod subject;
 mod text;
 mod transforms;
 mod version_policy;
@@ -25,7 +26,8 @@ pub use labels::parse_labels;
 pub use model_config::{Device, Engine, ModelConfig, parameters};
 pub use pipeline::{RepositoryPipeline, parse_pipeline};
 pub use repository::{Repository, RepositoryEntry, RepositoryModel};
-pub use rollout::{Next, Rollout, versions};
+pub use rollout::{Next, Rollout};
+pub use subject::versions;
 pub use transforms::{parse_transforms, read_transforms};
 pub use version_policy::VersionPolicy;
 

@@ -1,21 +1,19 @@
-//! Decides, step by step from the cluster's view, how to make a cluster serve a model as its repository describes it.
+//! Decides, step by step from the cluster's view, how to make a cluster serve a model or pipeline as its repository
+//! describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use symphony_protocol::view::{
-    ModelSpec, ModelView, NoGpu, Readiness, TRAFFIC_VERSIONS_MAX, Traffic, VIEWS_FOLLOW_WITHIN, View,
-};
+use symphony_pipeline::PipelineDeclaration;
+use symphony_protocol::view::{ModelSpec, NoGpu, TRAFFIC_VERSIONS_MAX, Traffic, View};
 use symphony_types::VersionedName;
 
 use crate::canary::{CHECK_EVERY, Canary, Trial, TrialCounts, TrialStep};
 use crate::model_config::Device;
 use crate::repository::RepositoryModel;
+use crate::subject::Subject;
 
-/// Frontends hold no request longer: by then nothing is queued.
-const QUEUED_MAX: Duration = Duration::from_hours(1);
-
-/// A cluster's path to the wanted versions of a model; no versions to unload it.
+/// A cluster's path to the wanted versions of a model, none of them to unload it, or to one of a pipeline.
 ///
 /// New versions are loaded before old ones go, and the old ones stay if a new one cannot be loaded. Clients that name
 /// no version are served by the latest that is ready, or by the cluster's traffic split, so they see no gap; an old
@@ -24,8 +22,7 @@ const QUEUED_MAX: Duration = Duration::from_hours(1);
 #[derive(Clone, Debug)]
 pub struct Rollout {
     name: String,
-    wanted: BTreeMap<String, ModelSpec>,
-    device: Device,
+    subject: Subject,
     /// Given in this rollout: a failure of theirs is no old one.
     loaded: BTreeSet<String>,
     unloaded: BTreeSet<String>,
@@ -48,10 +45,21 @@ pub enum Next {
     Change(Box<ModelSpec>),
     /// Have the cluster unload the model of this name.
     Unload(String),
-    /// Have the cluster split the requests for the model that name no version.
+    /// Have the cluster load this version of a pipeline.
+    LoadPipeline(Box<PipelineDeclaration>),
+    /// Have the cluster unload the version of a pipeline of this name.
+    UnloadPipeline(String),
+    /// Have the cluster split the requests for the model or pipeline that name no version.
     SetTraffic(String, Traffic),
     /// Wait until the view changes. If no GPU takes a version, its name, and why.
     Wait(Option<(String, NoGpu)>),
+    /// Wait until the view changes: the new version of this pipeline cannot be asked yet.
+    WaitForPipeline {
+        /// Its name, without a version.
+        pipeline: String,
+        /// What it waits for.
+        why: String,
+    },
     /// Wait for this time, then go on with a view that has the load in it.
     WaitFor(Duration),
     /// The cluster is as wanted.
@@ -65,21 +73,26 @@ impl Rollout {
     #[must_use]
     pub fn to(model: &RepositoryModel) -> Self {
         let wanted = model.versions.values().map(|spec| (spec.name.clone(), spec.clone())).collect();
-        Self { device: model.device, ..Self::between(&model.name, wanted) }
+        Self::of(&model.name, Subject::Model(wanted, model.device))
+    }
+
+    /// To serve this version of a pipeline, and no other.
+    #[must_use]
+    pub fn to_pipeline(declaration: &PipelineDeclaration) -> Self {
+        Self::of(&declaration.name, Subject::Pipeline(Box::new(declaration.clone())))
     }
 
     /// A rollout to no version of the model, or that only removes the version that `name` spells out as
     /// `NAME@VERSION`. What is queued for it fails.
     #[must_use]
     pub fn away(name: &str) -> Self {
-        Self::between(name, BTreeMap::new())
+        Self::of(name, Subject::Model(BTreeMap::new(), Device::Any))
     }
 
-    fn between(name: &str, wanted: BTreeMap<String, ModelSpec>) -> Self {
+    fn of(name: &str, subject: Subject) -> Self {
         Self {
             name: name.to_owned(),
-            wanted,
-            device: Device::Any,
+            subject,
             loaded: BTreeSet::new(),
             unloaded: BTreeSet::new(),
             trial: None,
@@ -113,7 +126,7 @@ impl Rollout {
             }
             self.split_seen |= is_so;
         }
-        let newest = self.wanted.keys().map(|name| VersionedName::parse(name).version).max();
+        let newest = self.subject.wanted().last().copied();
         let sooner = self
             .keep_traffic(view, newest)
             .or_else(|| self.watch_trial(view, newest?))
@@ -131,12 +144,11 @@ impl Rollout {
         if self.trial.as_ref().is_none_or(Trial::has_begun) {
             return None;
         }
-        let mut serving: Vec<_> = versions(view, &self.name)
-            .filter(|(_, model)| model.is_ready(view))
-            .map(|(loaded_as, _)| VersionedName::parse(loaded_as).version)
-            .collect();
+        let loaded = self.subject.loaded(view, &self.name);
+        let ready = loaded.iter().filter(|(_, is_ready)| **is_ready);
+        let mut serving: BTreeSet<_> = ready.map(|(loaded_as, _)| VersionedName::parse(loaded_as).version).collect();
         serving.retain(|version| Some(*version) != newest);
-        let Some(&latest) = serving.iter().max() else {
+        let Some(&latest) = serving.last() else {
             // There is nothing to compare it with.
             self.trial = None;
             return None;
@@ -167,10 +179,10 @@ impl Rollout {
     fn watch_trial(&mut self, view: &View, newest: u64) -> Option<Next> {
         let trial = self.trial.as_mut().filter(|trial| trial.is_under_way())?;
         let loaded_as = VersionedName { name: &self.name, version: newest }.loaded_as();
-        if versions(view, &loaded_as).any(|(_, model)| model.is_ready(view)) {
+        if self.subject.loaded(view, &loaded_as).into_values().any(|is_ready| is_ready) {
             return None;
         }
-        match trial.roll_back(newest, "no backend has it ready any more") {
+        match trial.roll_back(newest, "it is not ready any more") {
             TrialStep::Split(traffic) => Some(self.set_split(traffic, true)),
             _ => None,
         }
@@ -178,53 +190,13 @@ impl Rollout {
 
     /// Loads the wanted versions, and waits until they are ready.
     fn load_wanted(&mut self, view: &View) -> Option<Next> {
-        let (mut waits, mut no_gpu, mut failed) = (false, None, None);
-        for (name, spec) in &self.wanted {
-            let Some((_, model)) = view.model_named(name) else {
-                // Given already: the view is older than that.
-                if !self.loaded.insert(name.clone()) {
-                    waits = true;
-                    continue;
-                }
-                return Some(match self.check_device(view, spec) {
-                    Ok(()) => Next::Load(Box::new(spec.clone())),
-                    Err(reason) => Next::Failed(reason),
-                });
-            };
-            if !is_same(&model.spec, spec) {
-                let as_wanted =
-                    ModelSpec { slo: spec.slo, policy: spec.policy, value: spec.value, ..model.spec.clone() };
-                if is_same(&as_wanted, spec) {
-                    return Some(Next::Change(Box::new(as_wanted)));
-                }
-                return Some(Next::Failed(format!(
-                    "`{name}` is loaded with another specification; unload it first, or give the new one another version"
-                )));
-            }
-            match model.readiness(view) {
-                Readiness::Ready => {}
-                // It failed before: files may have been put right since.
-                Readiness::Failed(_) if !self.loaded.contains(name) && self.unloaded.insert(name.clone()) => {
-                    return Some(Next::Unload(name.clone()));
-                }
-                Readiness::Failed(reason) if self.loaded.contains(name) => {
-                    failed = Some(format!("`{name}` was not loaded: {reason}"));
-                }
-                Readiness::NoGpu(why) => no_gpu = no_gpu.or_else(|| Some((name.clone(), why))),
-                Readiness::Failed(_) | Readiness::Loading => waits = true,
-            }
-        }
-        waits |= no_gpu.is_some();
-        failed.map(Next::Failed).or_else(|| waits.then_some(Next::Wait(no_gpu)))
+        self.subject.load(view, &mut self.loaded, &mut self.unloaded)
     }
 
     /// Gives the newest version its part of the requests, step by step.
     fn try_out(&mut self, view: &View, now: Instant, newest: u64) -> Option<Next> {
         let trial = self.trial.as_mut()?;
-        let counts = |version| {
-            let loaded_as = VersionedName { name: &self.name, version }.loaded_as();
-            versions(view, &loaded_as).next().and_then(|(loaded_as, _)| TrialCounts::of(view, loaded_as))
-        };
+        let counts = |version| self.subject.counts(view, &VersionedName { name: &self.name, version }.loaded_as());
         let others = trial.others().filter_map(&counts).reduce(TrialCounts::and).unwrap_or_default();
         let counts = counts(newest).map(|newest| [newest, others]);
         match trial.step(now, view.traffic.get(&self.name), newest, counts) {
@@ -236,37 +208,36 @@ impl Rollout {
 
     /// Unloads the versions that are not wanted, once nothing is queued for them.
     fn let_go(&mut self, view: &View, now: Instant, newest: Option<u64>) -> Next {
-        let name = self.name.clone();
-        let left: BTreeMap<_, _> = versions(view, &name)
-            .filter(|(name, _)| !self.wanted.contains_key(*name) && !self.unloaded.contains(*name))
-            .collect();
-        let Some((&first, _)) = left.first_key_value() else {
+        let mut left = self.subject.loaded(view, &self.name);
+        left.retain(|loaded_as, _| !self.subject.wants(loaded_as) && !self.unloaded.contains(loaded_as));
+        let Some(first) = left.keys().next().cloned() else {
             let is_left = self.is_split && view.traffic.contains_key(&self.name);
             return if is_left { self.set_split(Traffic::default(), true) } else { Next::Done };
         };
         if let Some(newest) = newest {
-            if let Some(split) = self.split_without(view, &left, newest) {
+            let leaving = left.keys().map(|loaded_as| VersionedName::parse(loaded_as).version).collect();
+            if let Some(split) = self.split_without(view, &leaving, newest) {
                 return split;
             }
             let since = *self.left_since.get_or_insert(now);
             let waited = now.saturating_duration_since(since);
-            if left.values().any(|model| model.is_ready(view) && !is_idle(view, model, waited)) {
+            let mut asked = left.iter().filter(|(_, is_ready)| **is_ready);
+            if asked.any(|(loaded_as, _)| !self.subject.is_idle(view, loaded_as, waited)) {
                 return Next::WaitFor(CHECK_EVERY);
             }
         }
-        self.unloaded.insert(first.to_owned());
-        Next::Unload(first.to_owned())
+        self.unloaded.insert(first.clone());
+        self.subject.unload(first)
     }
 
     /// The split in which the versions that leave get nothing, unless it is so already.
-    fn split_without(&mut self, view: &View, left: &BTreeMap<&str, &ModelView>, newest: u64) -> Option<Next> {
-        let leaves = |version: u64| left.keys().any(|name| VersionedName::parse(name).version == version);
-        let stays = |version: &u64| {
-            !leaves(*version) || self.wanted.keys().any(|name| VersionedName::parse(name).version == *version)
-        };
+    fn split_without(&mut self, view: &View, leaving: &BTreeSet<u64>, newest: u64) -> Option<Next> {
+        let wanted = self.subject.wanted();
+        // One version may be loaded with and without its number, of which one leaves.
+        let stays = |version: &u64| !leaving.contains(version) || wanted.contains(version);
         let split = match view.traffic.get(&self.name) {
             // Without a split the latest version gets everything.
-            None if left.keys().all(|name| VersionedName::parse(name).version < newest) => return None,
+            None if leaving.iter().all(|version| *version < newest) => return None,
             None => Traffic { weights: [(newest, 1)].into(), shadow: None },
             Some(now) => {
                 let mut split = now.clone();
@@ -293,72 +264,21 @@ impl Rollout {
         }
         Next::SetTraffic(self.name.clone(), traffic)
     }
-
-    /// Whether the sub-cluster that the model would come to has such devices.
-    fn check_device(&self, view: &View, spec: &ModelSpec) -> Result<(), String> {
-        let homes: Vec<_> = view
-            .subclusters
-            .iter()
-            .filter(|(_, subcluster)| spec.subcluster.is_empty() || subcluster.name == spec.subcluster)
-            .map(|(&id, _)| id)
-            .collect();
-        let is_cpu = |executor: &str| executor.ends_with("-cpu");
-        let unfit = view.backends.values().filter(|b| b.up && homes.contains(&b.subcluster)).find(|backend| match self
-            .device
-        {
-            Device::Any => false,
-            Device::Gpu => is_cpu(&backend.executor),
-            Device::Cpu => !is_cpu(&backend.executor) && backend.executor != "emulated",
-        });
-        unfit.map_or(Ok(()), |backend| {
-            let requested = if self.device == Device::Gpu { "KIND_GPU" } else { "KIND_CPU" };
-            let (name, executor) = (&backend.name, &backend.executor);
-            Err(format!(
-                "instance_group asks for {requested}, and backend `{name}` of its sub-cluster runs executor {executor}"
-            ))
-        })
-    }
-}
-
-/// The cluster's copies of a model with their names: all versions and one that was loaded without a version, or only
-/// the one that `name` spells out as `NAME@VERSION`.
-pub fn versions<'a>(view: &'a View, name: &'a str) -> impl Iterator<Item = (&'a str, &'a ModelView)> {
-    let one = VersionedName::parse(name).loaded_as() == name;
-    let of = move |model: &&ModelView| {
-        if one { model.spec.name == name } else { VersionedName::parse(&model.spec.name).name == name }
-    };
-    view.models.values().filter(of).map(|model| (model.spec.name.as_str(), model))
-}
-
-/// Whether nothing is queued for a version that gets no requests since `waited` ago: by its lead's word from after all
-/// views had that, or else when its SLO has passed, too.
-fn is_idle(view: &View, model: &ModelView, waited: Duration) -> bool {
-    let load = view.subclusters.get(&model.subcluster).and_then(|home| home.load.as_ref());
-    let id = view.models.iter().find(|(_, other)| other.spec.name == model.spec.name).map(|(id, _)| id);
-    let queued = load.zip(id).map(|(load, id)| (load.age, load.models.get(id).map_or(0, |counts| counts.queued)));
-    match queued {
-        Some((age, 0)) => waited >= VIEWS_FOLLOW_WITHIN + Duration::from(age),
-        Some(_) => waited >= QUEUED_MAX,
-        None => waited >= VIEWS_FOLLOW_WITHIN + Duration::from(model.spec.slo).min(QUEUED_MAX),
-    }
-}
-
-/// Whether they ask for the same. A cluster fills in the only sub-cluster there is.
-fn is_same(loaded: &ModelSpec, wanted: &ModelSpec) -> bool {
-    let subcluster = if wanted.subcluster.is_empty() { loaded.subcluster.clone() } else { wanted.subcluster.clone() };
-    *loaded == ModelSpec { subcluster, ..wanted.clone() }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::LazyLock;
 
+    use symphony_pipeline::{CommittedSplit, DeclaredStage};
     use symphony_protocol::view::{
-        BackendView, HolderView, LoadView, ModelLoadView, ModelSource, Shadow, SubclusterView,
+        BackendView, HolderView, LoadView, ModelLoadView, ModelSource, ModelView, PipelineLoadView, PipelineView,
+        Shadow, SubclusterView,
     };
-    use symphony_types::{BackendId, BootId, ModelId, Nanos, RequestValue, Signature, SubclusterId, Token};
+    use symphony_types::{BackendId, BootId, Epoch, ModelId, Nanos, RequestValue, Signature, SubclusterId, Token};
 
     use super::*;
+    use crate::subject::versions;
 
     const BOOT: BootId = BootId::new(1);
     const BACKEND: BackendId = BackendId::new(1);
@@ -615,6 +535,112 @@ mod tests {
         let names = |name: &'static str| versions(&all, name).map(|(name, _)| name).collect::<Vec<_>>();
         assert_eq!(names("m"), ["m", "m@1", "m@2", "m@21"], "also the one without a version");
         assert_eq!((names("m@1"), names("m@3")), (vec!["m@1"], vec![]));
+    }
+
+    /// A cluster with model `m`, which answers the one stage of these versions of pipeline `p`; without budgets they
+    /// cannot be asked.
+    fn pipelines(versions: &[(u64, bool)]) -> View {
+        let mut view = view(&[("m", READY)]);
+        for &(version, is_split) in versions {
+            let split = is_split.then(|| CommittedSplit { budgets_ns: vec![1], ..CommittedSplit::default() });
+            let known = PipelineView { declaration: pipeline(version), epoch: Epoch::new(1), split, load: None };
+            view.pipelines.insert(known.declaration.versioned().loaded_as(), known);
+        }
+        view
+    }
+
+    fn pipeline(version: u64) -> PipelineDeclaration {
+        let stage = DeclaredStage { name: "s".into(), model: "m".into(), inputs: [].into(), outputs: [].into() };
+        PipelineDeclaration {
+            name: "p".into(),
+            version,
+            slo_ns: 1,
+            value: RequestValue::ONE,
+            partial: false,
+            items_max: 1,
+            inputs: vec![],
+            outputs: vec![],
+            stages: vec![stage],
+            edges: vec![],
+        }
+    }
+
+    #[test]
+    fn a_version_of_a_pipeline_is_ready_and_known_everywhere_before_the_others_go() {
+        let mut rollout = Rollout::to_pipeline(&pipeline(2));
+        let old = pipelines(&[(1, true)]);
+        assert_eq!(rollout.next(&old, at(0)), Next::LoadPipeline(Box::new(pipeline(2))));
+        assert_eq!(rollout.next(&old, at(0)), Next::Wait(None), "the view is older than that");
+        let next = rollout.next(&pipelines(&[(1, true), (2, false)]), at(1));
+        let Next::WaitForPipeline { pipeline: name, why } = next else { panic!("{next:?}") };
+        assert!(name == "p" && why.contains("its budget is not split"), "{why}");
+        let both = pipelines(&[(1, true), (2, true)]);
+        assert!(matches!(rollout.next(&both, at(2)), Next::WaitFor(_)), "not every frontend has seen it");
+        assert_eq!(rollout.next(&both, at(4)), Next::UnloadPipeline("p@1".into()));
+        assert_eq!(rollout.next(&pipelines(&[(2, true)]), at(4)), Next::Done);
+
+        let mut other = both;
+        other.pipelines.get_mut("p@2").unwrap().declaration.partial = true;
+        let next = Rollout::to_pipeline(&pipeline(2)).next(&other, at(0));
+        assert!(matches!(&next, Next::Failed(why) if why.contains("another declaration")), "{next:?}");
+    }
+
+    #[test]
+    fn an_earlier_version_of_a_pipeline_gets_all_requests_before_the_later_one_goes() {
+        let mut rollout = Rollout::to_pipeline(&pipeline(1));
+        let mut both = pipelines(&[(1, true), (2, true)]);
+        assert_eq!(rollout.next(&both, at(0)), Next::SetTraffic("p".into(), all_to(1)));
+        both.traffic.insert("p".into(), all_to(1));
+        assert!(matches!(rollout.next(&both, at(0)), Next::WaitFor(_)));
+        assert_eq!(rollout.next(&both, at(2)), Next::UnloadPipeline("p@2".into()));
+        let mut left = pipelines(&[(1, true)]);
+        left.traffic = both.traffic;
+        assert_eq!(rollout.next(&left, at(2)), Next::SetTraffic("p".into(), Traffic::default()));
+        assert_eq!(rollout.next(&pipelines(&[(1, true)]), at(2)), Next::Done);
+    }
+
+    #[test]
+    fn a_version_of_a_pipeline_gets_a_part_first_and_is_rolled_back_by_how_its_requests_end() {
+        let canary = Canary { percents: vec![10], step: Duration::from_secs(60), bad_max: 0.01 };
+        let mut rollout = Rollout::to_pipeline(&pipeline(2)).with_canary(canary);
+        let mut now = pipelines(&[(1, true)]);
+        assert_eq!(rollout.next(&now, at(0)), Next::SetTraffic("p".into(), all_to(1)));
+        now.traffic.insert("p".into(), all_to(1));
+        assert_eq!(rollout.next(&now, at(0)), Next::LoadPipeline(Box::new(pipeline(2))));
+        let part = Traffic { weights: [(1, 90_000), (2, 10_000)].into(), shadow: None };
+        let with = |loads: [(u64, u64, u64); 2]| {
+            let mut both = pipelines(&[(1, true), (2, true)]);
+            both.traffic.insert("p".into(), part.clone());
+            for (pipeline, (since, ended, bad)) in both.pipelines.values_mut().zip(loads) {
+                pipeline.load = Some(PipelineLoadView { since, ended, bad });
+            }
+            both
+        };
+        let mut both = with([(7, 100, 0), (7, 100, 100)]);
+        both.traffic.clone_from(&now.traffic);
+        assert_eq!(rollout.next(&both, at(1)), Next::SetTraffic("p".into(), part.clone()));
+        let begins = with([(7, 100, 0), (7, 100, 100)]);
+        assert!(matches!(rollout.next(&begins, at(1)), Next::WaitFor(_)), "what it did before does not count");
+        let mut other = rollout.clone();
+        let bad = with([(7, 1000, 0), (7, 200, 120)]);
+        assert_eq!(other.next(&bad, at(2)), Next::SetTraffic("p".into(), all_to(1)), "it is rolled back");
+        let Next::Failed(reason) = other.next(&bad, at(2)) else { panic!("its requests end badly") };
+        assert!(reason.contains("20 of 100 requests were given up, late or failed"), "{reason}");
+        let mut other = rollout.clone();
+        let mut unready = with([(7, 100, 0), (7, 100, 100)]);
+        unready.pipelines.get_mut("p@2").unwrap().split = None;
+        assert_eq!(other.next(&unready, at(2)), Next::SetTraffic("p".into(), all_to(1)), "it cannot be asked any more");
+
+        // Another leader of the group counts from nothing.
+        let good = with([(9, 500, 0), (9, 60, 0)]);
+        assert!(matches!(rollout.next(&good, at(30)), Next::WaitFor(_)));
+        let all = Traffic { weights: [(2, 10_000)].into(), shadow: None };
+        assert_eq!(rollout.next(&good, at(61)), Next::SetTraffic("p".into(), all.clone()));
+        let mut last = good;
+        last.traffic.insert("p".into(), all);
+        assert!(matches!(rollout.next(&last, at(61)), Next::WaitFor(_)));
+        assert_eq!(rollout.next(&last, at(63)), Next::UnloadPipeline("p@1".into()));
+        assert_eq!(rollout.next(&last, at(63)), Next::SetTraffic("p".into(), Traffic::default()));
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(crate) use members::{
     DrainArgs, DutyArgs, MemberAddArgs, MemberRemoveArgs, MemberReplaceArgs, MembersCommand, replica_id,
 };
 pub(crate) use model::{
-    ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
+    CanaryArgs, ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs,
 };
 pub(crate) use pipeline::{PipelineCommand, PipelineLoadArgs, PipelineUnloadArgs};
 pub(crate) use plan::{

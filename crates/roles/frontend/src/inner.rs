@@ -76,9 +76,9 @@ impl Inner {
         self.slots.iter().enumerate().filter_map(|(index, slot)| Some((index, slot.cluster.get()?)))
     }
 
-    /// How the requests for a model that name no version are split, if they are. Each cluster splits those for what it
-    /// serves: of several, the split of a cluster that no longer gets requests for those versions, since it is lost or
-    /// was left, does not count.
+    /// How the requests for a model or pipeline that name no version are split, if they are. Each cluster splits those
+    /// for what it serves: of several, the split of a cluster that no longer gets requests for those versions, since it
+    /// is lost or was left, does not count.
     pub(crate) fn traffic_of(&self, model: &str) -> Option<Traffic> {
         self.clusters().find_map(|(slot, cluster)| {
             let split = cluster.view.borrow().traffic.get(model).cloned()?;
@@ -92,7 +92,7 @@ impl Inner {
     pub(crate) fn forget_unloaded(&self, now: Instant) {
         let routes: Vec<_> = self.clusters().map(|(_, cluster)| cluster.routes()).collect();
         let is_loaded = |model: &str| routes.iter().any(|routes| routes.contains_key(model));
-        let is_pipeline = |name: &str| self.clusters().any(|(_, cluster)| cluster.pipeline(name).is_some());
+        let is_pipeline = |loaded_as: &str| self.clusters().any(|(_, cluster)| cluster.pipeline(loaded_as).is_some());
         self.statistics.forget_unloaded(now, |model| is_loaded(model) || is_pipeline(model));
         self.pipeline_counters.forget_unloaded(is_pipeline);
     }

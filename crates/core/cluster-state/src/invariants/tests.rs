@@ -245,15 +245,18 @@ fn c2_sees_pipelines_without_models_with_a_models_name_or_with_other_budgets() {
     };
     let model = healthy().models[&ModelId::new(1)].spec.name.clone();
     let mut whole = healthy();
-    whole.pipelines.insert("p".into(), loaded(&model, vec![1]));
+    whole.pipelines.insert("p@1".into(), loaded(&model, vec![1]));
+    whole.traffic.insert("p".into(), Traffic { weights: [(1, 1)].into(), shadow: None });
     assert_eq!(check(&whole), Ok(()));
-    finds(Invariant::C2, |s| drop(s.pipelines.insert("p".into(), loaded("nobody", vec![1]))));
-    finds(Invariant::C2, |s| drop(s.pipelines.insert("p".into(), loaded(&model, vec![1, 2]))));
-    finds(Invariant::C2, |s| drop(s.pipelines.insert("q".into(), loaded(&model, vec![1]))));
+    finds(Invariant::C2, |s| drop(s.pipelines.insert("p@1".into(), loaded("nobody", vec![1]))));
+    finds(Invariant::C2, |s| drop(s.pipelines.insert("p@1".into(), loaded(&model, vec![1, 2]))));
+    for other in ["q@1", "p@2", "p"] {
+        finds(Invariant::C2, |s| drop(s.pipelines.insert(other.into(), loaded(&model, vec![1]))));
+    }
     finds(Invariant::C2, |s| {
         let mut taken = loaded(&model, vec![1]);
         taken.declaration.name.clone_from(&model);
-        s.pipelines.insert(model.clone(), taken);
+        s.pipelines.insert(taken.declaration.versioned().loaded_as(), taken);
     });
 }
 

@@ -22,7 +22,6 @@ fn scene() -> Scene {
     scene.done(&backend("a", 1, "s", &["cpu"]));
     scene.done(&load("m", "s", &["cpu"]));
     scene.done(&load("n", "s", &["cpu"]));
-    scene.done(&pipeline("p", 1, &["m", "n"]));
     scene.done(&pipeline("p", 2, &["m", "n"]));
     scene
 }

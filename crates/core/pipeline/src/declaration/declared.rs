@@ -14,7 +14,7 @@ use crate::condition::{Comparison, Condition};
 pub struct PipelineDeclaration {
     /// Its name, without a version; no model's.
     pub name: String,
-    /// Its version, from 1: another one takes its place at once.
+    /// Its version, from 1: others may stand beside it.
     pub version: u64,
     /// The latency budget of a request, from its arrival to its answer.
     pub slo_ns: u64,

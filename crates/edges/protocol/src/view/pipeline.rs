@@ -14,15 +14,28 @@ use crate::control as pb;
 /// As what an input is known that takes encoded pictures.
 const PICTURE: &str = "BYTES";
 
-/// A pipeline, and the budgets by which it runs.
+/// A version of a pipeline, and the budgets by which it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineView {
     /// Stages, edges and SLO.
     pub declaration: PipelineDeclaration,
-    /// The epoch in which this version was loaded.
+    /// The epoch in which it was loaded.
     pub epoch: Epoch,
     /// By which budgets it runs; none before the leader of the group has found any.
     pub split: Option<CommittedSplit>,
+    /// How its requests have ended; only in linearizable answers.
+    pub load: Option<PipelineLoadView>,
+}
+
+/// How the requests for a version of a pipeline have ended, by the reports of all frontends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PipelineLoadView {
+    /// Log index as of which they are counted: another leader of the group begins anew.
+    pub since: u64,
+    /// Requests with an end; not those whose clients have gone.
+    pub ended: u64,
+    /// Of these: given up, late or failed.
+    pub bad: u64,
 }
 
 /// Whether a stage can be asked.
@@ -51,6 +64,10 @@ pub struct PipelineCounts {
     pub hops: Nanos,
     /// How many of these there were.
     pub hop_count: u64,
+    /// Requests that have ended, without those whose clients have gone.
+    pub ended: u64,
+    /// Of these: given up, late or failed.
+    pub bad: u64,
 }
 
 impl StageReadiness {
@@ -98,6 +115,15 @@ impl PipelineView {
 }
 
 impl View {
+    /// The versions of a pipeline, the latest one last, or only the one that `name` spells out as `NAME@VERSION`.
+    #[must_use]
+    pub fn pipeline_versions(&self, name: &str) -> Vec<&PipelineView> {
+        let of = |(loaded_as, known): &(&String, &PipelineView)| *loaded_as == name || known.declaration.name == name;
+        let mut versions: Vec<_> = self.pipelines.iter().filter(of).map(|(_, known)| known).collect();
+        versions.sort_unstable_by_key(|known| known.declaration.version);
+        versions
+    }
+
     /// Whether a pipeline needs the model that is loaded under this name: then the cluster refuses to unload it.
     #[must_use]
     pub fn pipelines_need(&self, loaded_as: &str) -> bool {
@@ -257,16 +283,17 @@ impl TryFrom<pb::Pipeline> for (String, PipelineView) {
     fn try_from(pipeline: pb::Pipeline) -> Result<Self, ViewError> {
         let spec = pipeline.spec.ok_or(ViewError::Missing { what: "pipeline".into(), field: "spec" })?;
         let declaration = PipelineDeclaration::try_from(spec)?;
-        let name = declaration.name.clone();
         let split = pipeline.split.map(|split| {
             let gammas = split.gammas.into_iter().map(Finite::try_from).collect::<Result<_, _>>();
-            let gammas =
-                gammas.map_err(|error| refused(&name, "split.gammas", format!("{error}; expected numbers")))?;
+            let gammas = gammas
+                .map_err(|error| refused(&declaration.name, "split.gammas", format!("{error}; expected numbers")))?;
             let (budgets_ns, hop_ns, rate_millirps) = (split.budgets_ns, split.hop_ns, split.rate_millirps);
             Ok::<_, ViewError>(CommittedSplit { budgets_ns, hop_ns, gammas, rate_millirps })
         });
-        let view = PipelineView { declaration, epoch: Epoch::new(pipeline.epoch), split: split.transpose()? };
-        Ok((name, view))
+        let split = split.transpose()?;
+        let load = pipeline.load.map(|pb::PipelineLoad { since, ended, bad }| PipelineLoadView { since, ended, bad });
+        let view = PipelineView { declaration, epoch: Epoch::new(pipeline.epoch), split, load };
+        Ok((view.declaration.versioned().loaded_as(), view))
     }
 }
 
@@ -278,7 +305,8 @@ impl From<&PipelineView> for pb::Pipeline {
             gammas: split.gammas.iter().map(|gamma| gamma.get()).collect(),
             rate_millirps: split.rate_millirps,
         });
-        Self { spec: Some((&view.declaration).into()), epoch: view.epoch.get(), split }
+        let load = view.load.map(|PipelineLoadView { since, ended, bad }| pb::PipelineLoad { since, ended, bad });
+        Self { spec: Some((&view.declaration).into()), epoch: view.epoch.get(), split, load }
     }
 }
 
@@ -291,6 +319,8 @@ impl From<pb::PipelineCounts> for (String, PipelineCounts) {
             edges: counts.results.into_iter().zip(counts.led_to).collect(),
             hops: Nanos::new(counts.hops_ns),
             hop_count: counts.hops,
+            ended: counts.ended,
+            bad: counts.bad,
         };
         (counts.name, counted)
     }
@@ -308,6 +338,8 @@ impl From<(&String, &PipelineCounts)> for pb::PipelineCounts {
             led_to,
             hops_ns: counts.hops.get(),
             hops: counts.hop_count,
+            ended: counts.ended,
+            bad: counts.bad,
         }
     }
 }
@@ -361,12 +393,13 @@ pub(super) mod tests {
             gammas: vec![Finite::ONE],
             rate_millirps: 1,
         };
-        PipelineView { declaration, epoch: Epoch::new(6), split: Some(split) }
+        let load = Some(PipelineLoadView { since: 31, ended: 9, bad: 2 });
+        PipelineView { declaration, epoch: Epoch::new(6), split: Some(split), load }
     }
 
     #[test]
     fn a_view_shows_which_models_its_pipelines_need() {
-        let view = View { pipelines: [("p".to_owned(), pipeline())].into(), ..View::default() };
+        let view = View { pipelines: [("p@3".to_owned(), pipeline())].into(), ..View::default() };
         assert!(view.pipelines_need("detect@2") && view.pipelines_need("recognise@2"));
         assert!(!view.pipelines_need("detect@3") && !view.pipelines_need("detect"));
         assert!(!View::default().pipelines_need("detect@2"));
@@ -376,7 +409,7 @@ pub(super) mod tests {
     fn a_pipeline_survives_the_wire_and_words_without_meaning_do_not() {
         let view = pipeline();
         let message = pb::Pipeline::from(&view);
-        assert_eq!(<(String, PipelineView)>::try_from(message.clone()), Ok(("p".to_owned(), view)));
+        assert_eq!(<(String, PipelineView)>::try_from(message.clone()), Ok(("p@3".to_owned(), view)));
 
         let spec = message.spec.unwrap();
         let edge = spec.edges[0].clone();
@@ -389,7 +422,8 @@ pub(super) mod tests {
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains(words), "{refused}");
         }
-        let counts = PipelineCounts { version: 3, items: 2, edges: vec![(2, 3)], ..PipelineCounts::default() };
+        let mut counts = PipelineCounts { version: 3, items: 2, edges: vec![(2, 3)], ..PipelineCounts::default() };
+        (counts.ended, counts.bad) = (5, 1);
         let name = "p".to_owned();
         assert_eq!(<(String, PipelineCounts)>::from(pb::PipelineCounts::from((&name, &counts))), (name, counts));
     }

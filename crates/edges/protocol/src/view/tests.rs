@@ -164,7 +164,7 @@ fn a_view_survives_the_wire() {
             Traffic { weights: [(1, 19), (2, 1)].into(), shadow: Some(Shadow { version: 3, percent: 5 }) },
         )]
         .into(),
-        pipelines: [("p".to_owned(), pipeline::tests::pipeline())].into(),
+        pipelines: [("p@3".to_owned(), pipeline::tests::pipeline())].into(),
         events: vec![EventView { index: 31, at_unix_ms: 1_700_000_000_001, what: "model digits loaded".into() }],
         operations: vec![operation(30, None), operation(31, Some("no model is named `digits`".into()))],
         group: [(

@@ -17,7 +17,8 @@ pub(crate) enum ModelCommand {
     Unload(ModelUnloadArgs),
     /// Change the SLO, policy or value of a loaded model; its queued requests stay queued.
     Set(ModelSetArgs),
-    /// Split the requests for a model that name no version among its versions; without arguments show the split.
+    /// Split the requests for a model or pipeline that name no version among its versions; without arguments show the
+    /// split.
     Traffic(ModelTrafficArgs),
     /// Write an ONNX model with random weights, for load: mlp, resnet50, mobilenet or bert.
     Generate(ModelGenerateArgs),
@@ -36,17 +37,8 @@ pub(crate) struct ModelLoadArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["onnx", "emulated", "profile", "alpha_ms", "beta_ms", "batch_max", "gpu_kind",
           "own_trunk", "transforms", "slo_ms", "subcluster", "policy", "value", "to_cluster", "wanted_rps", "operation_id"])]
     pub(crate) repository: Option<PathBuf>,
-    /// With --repository: give the newest version this percentage of the requests that name no version, step by step,
-    /// before it gets all of them and old versions are unloaded; roll it back if it answers badly.
-    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "repository",
-          value_parser = clap::value_parser!(u32).range(1..=99))]
-    pub(crate) canary: Vec<u32>,
-    /// Seconds that each step of --canary lasts.
-    #[arg(long, requires = "canary", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) canary_step_s: u64,
-    /// Share of requests that a canary may drop, answer late or fail, beyond that of the older versions.
-    #[arg(long, requires = "canary", default_value_t = 0.02)]
-    pub(crate) canary_bad_max: f64,
+    #[command(flatten)]
+    pub(crate) canary: CanaryArgs,
     /// Path of the ONNX file on the backends; needs --profile.
     #[arg(long, value_name = "FILE", conflicts_with = "emulated")]
     pub(crate) onnx: Option<PathBuf>,
@@ -110,6 +102,22 @@ pub(crate) struct ModelLoadArgs {
     pub(crate) cluster: ClusterArgs,
 }
 
+/// How the newest version of a folder is tried out, of a model or pipeline.
+#[derive(Debug, Args)]
+pub(crate) struct CanaryArgs {
+    /// With --repository: give the newest version this percentage of the requests that name no version, step by step,
+    /// before it gets all of them and old versions are unloaded; roll it back if it answers badly.
+    #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "repository", conflicts_with = "operation_id",
+          value_parser = clap::value_parser!(u32).range(1..=99))]
+    pub(crate) canary: Vec<u32>,
+    /// Seconds that each step of --canary lasts.
+    #[arg(long, requires = "canary", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) canary_step_s: u64,
+    /// Share of requests that a canary may drop, answer late or fail, beyond that of the older versions.
+    #[arg(long, requires = "canary", default_value_t = 0.02)]
+    pub(crate) canary_bad_max: f64,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ModelUnloadArgs {
     /// The model's name; NAME@VERSION for one version of it, NAME for all.
@@ -146,12 +154,12 @@ pub(crate) struct ModelSetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ModelTrafficArgs {
-    /// The model's name, without a version.
+    /// The name of the model or pipeline, without a version.
     pub(crate) name: String,
     /// Weights of versions, as 1=95 2=5. Versions that are not ready get nothing.
     #[arg(value_name = "VERSION=WEIGHT", value_parser = weight)]
     pub(crate) weights: Vec<(u64, u32)>,
-    /// Copy this percentage of the requests to a version, whose answers are discarded.
+    /// Copy this percentage of the requests to a version, whose answers are discarded; of models only.
     #[arg(long, value_name = "VERSION=PERCENT", value_parser = weight)]
     pub(crate) shadow: Option<(u64, u32)>,
     /// Remove the split: the latest version gets all requests, and there are no copies.

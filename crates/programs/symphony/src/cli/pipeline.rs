@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{ClusterArgs, FederationArgs, OperationArgs};
+use super::{CanaryArgs, ClusterArgs, FederationArgs, OperationArgs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PipelineCommand {
-    /// Load a pipeline of loaded models, or a new version of one, and wait until it is ready.
+    /// Load a pipeline of loaded models; other versions of it are unloaded when it is ready.
     Load(PipelineLoadArgs),
-    /// Unload a pipeline; its models stay.
+    /// Unload a pipeline, or one version of it; its models stay.
     Unload(PipelineUnloadArgs),
 }
 
@@ -22,7 +22,9 @@ pub(crate) struct PipelineLoadArgs {
     /// DIR/NAME/pipeline.toml has what Triton cannot express. The models of its steps must be loaded already.
     #[arg(long, value_name = "DIR")]
     pub(crate) repository: PathBuf,
-    /// Seconds to wait until it is ready; 0 does not wait.
+    #[command(flatten)]
+    pub(crate) canary: CanaryArgs,
+    /// Seconds to wait until it is ready, and other versions can be unloaded; 0 does not wait, and unloads none.
     #[arg(long, default_value_t = 30)]
     pub(crate) wait_s: u64,
     #[command(flatten)]
@@ -35,7 +37,7 @@ pub(crate) struct PipelineLoadArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct PipelineUnloadArgs {
-    /// The pipeline's name, without a version.
+    /// The pipeline's name; NAME@VERSION for one version of it, NAME for all.
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) federation: FederationArgs,

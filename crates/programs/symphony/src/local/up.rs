@@ -207,7 +207,8 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
                 );
                 return Ok(cluster);
             }
-            let pipeline = known.pipelines.get(&pipeline.name).map_or(pipeline, |loaded| loaded.declaration.clone());
+            let loaded = known.pipeline_versions(&pipeline.name).last().map(|latest| latest.declaration.clone());
+            let pipeline = loaded.unwrap_or(pipeline);
             let operation = symphony_transport::fresh_operation_id();
             crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;
             println!("pipeline {} is ready", pipeline.name);

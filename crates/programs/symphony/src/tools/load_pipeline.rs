@@ -11,10 +11,9 @@ use super::load_trace::LoadedModel;
 use crate::cli::LoadInputs;
 use crate::exit::bad_input;
 
-/// The pipeline of that name, with or without its version.
+/// The pipeline of that name: the latest version, or the one that the name spells out as `NAME@VERSION`.
 pub(super) fn pipeline_in<'a>(view: &'a View, name: &str) -> Option<&'a PipelineDeclaration> {
-    let mut known = view.pipelines.values().map(|pipeline| &pipeline.declaration);
-    known.find(|known| known.name == name || known.versioned().loaded_as() == name)
+    view.pipeline_versions(name).last().map(|latest| &latest.declaration)
 }
 
 /// What clients may know of it.
@@ -101,10 +100,17 @@ mod tests {
 
     #[test]
     fn a_pipeline_is_found_by_its_name_with_or_without_the_version() {
-        let known = PipelineView { declaration: canvas(), epoch: Epoch::new(1), split: None };
-        let view = View { pipelines: [("canvas".to_owned(), known)].into(), ..View::default() };
+        let known = |version| {
+            let declaration = PipelineDeclaration { version, ..canvas() };
+            let loaded_as = declaration.versioned().loaded_as();
+            (loaded_as, PipelineView { declaration, epoch: Epoch::new(1), split: None, load: None })
+        };
+        let view = View { pipelines: [3, 10, 9].map(known).into(), ..View::default() };
         let found = |name| pipeline_in(&view, name).map(|found| found.version);
-        assert_eq!([found("canvas"), found("canvas@3"), found("canvas@2"), found("c")], [Some(3), Some(3), None, None]);
+        assert_eq!(
+            [found("canvas"), found("canvas@3"), found("canvas@2"), found("c")],
+            [Some(10), Some(3), None, None]
+        );
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod profile_gemm;
 mod profile_report;
 pub(crate) mod replay;
 pub(crate) mod requested_model;
+mod roll_out;
 pub(crate) mod shell;
 #[cfg(feature = "simulation")]
 pub(crate) mod sim;

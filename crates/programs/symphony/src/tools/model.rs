@@ -1,18 +1,18 @@
 //! `symphony model`: load, unload, generate.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
 use symphony_protocol::view::{ModelSpec, NoGpu, Readiness, Shadow, Traffic};
-use symphony_repository::{ApplyError, Canary, Next, Repository, Rollout, apply, change_model, set_traffic, versions};
-use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError};
+use symphony_repository::{Repository, Rollout, change_model, set_traffic, versions};
+use symphony_transport::{AGREE_WITHIN, ControlClient};
 use symphony_types::{Nanos, OperationId, RequestValue, VersionedName};
 use symphony_zoo::{Architecture, Mlp};
 
 use super::operation::{not_done, query_error};
 use super::requested_model::{RequestedModel, Spelling};
+use super::roll_out::{roll_out, tried_out, warn_no_gpu};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
 
@@ -63,68 +63,14 @@ async fn load_from(dir: &Path, args: &ModelLoadArgs) -> anyhow::Result<()> {
         return Err(super::federation::left_to_clusters(&federation, &args.name, refused, "model load").await);
     }
     let control = args.cluster.control()?;
-    let mut rollout = Rollout::to(&model);
-    if !args.canary.is_empty() {
-        let (step, bad_max) = (Duration::from_secs(args.canary_step_s), args.canary_bad_max);
-        if !(0.0..=1.0).contains(&bad_max) {
-            return Err(bad_input(format!("--canary-bad-max {bad_max}: expected a number from 0 to 1")));
-        }
-        if !args.canary.is_sorted_by(|a, b| a < b) {
-            return Err(bad_input("--canary: expected steps that grow, as 5,50"));
-        }
-        eprintln!(
-            "each step lasts {} s, and longer, up to ten times, if it sees fewer than 50 requests",
-            step.as_secs()
-        );
-        rollout = rollout.with_canary(Canary { percents: args.canary.clone(), step, bad_max });
-    }
-    let split = Mutex::new(None);
-    let applying = apply(&control, rollout, Duration::from_secs(args.wait_s), |next| match next {
-        Next::Load(spec) => eprintln!("{} is loaded", spec.name),
-        Next::Change(spec) => {
-            let (slo_ms, policy, value) = (spec.slo.as_millis_f64(), spec.policy, spec.value);
-            eprintln!("{} is changed: SLO {slo_ms} ms, policy {policy}, value {value}", spec.name);
-        }
-        Next::Unload(name) => eprintln!("{name} is unloaded"),
-        Next::SetTraffic(name, traffic) => {
-            eprintln!("traffic of {name}: {traffic}");
-            *split.lock().unwrap_or_else(PoisonError::into_inner) = Some(traffic.clone());
-        }
-        Next::Wait(Some((name, why))) => warn_no_gpu(name, *why),
-        _ => {}
-    });
-    let applied = tokio::select! {
-        applied = applying => Some(applied),
-        _ = tokio::signal::ctrl_c() => None,
-    };
-    let split = split.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let (None | Some(Err(_)), Some(split)) = (&applied, split.filter(|split: &Traffic| !split.is_empty())) {
-        eprintln!("the traffic of {} stays split, {split}; `symphony model traffic` changes it", model.name);
-    }
-    let applied = applied.ok_or_else(|| anyhow::anyhow!("interrupted; the same command goes on from here"))?;
-    applied.map_err(|error| match error {
-        ApplyError::Failed { .. } | ApplyError::Control(ControlError::Refused(_)) => {
-            bad_input(format!("model `{}` is not served as the folder {} says: {error}", model.name, dir.display()))
-        }
-        other => other.into(),
-    })?;
+    let rollout = tried_out(Rollout::to(&model), &args.canary)?;
+    let newest = model.versions.last_key_value().map(|(version, _)| *version);
+    let within = Duration::from_secs(args.wait_s);
+    roll_out(&control, ("model", &model.name), rollout, (dir, newest), within).await?;
     for spec in model.versions.values() {
         println!("model {} is ready", spec.name);
     }
-    let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
-    if let (Some(split), Some((newest, _))) = (view.traffic.get(&model.name), model.versions.last_key_value())
-        && !split.weights.is_empty()
-        && !split.weights.contains_key(newest)
-    {
-        eprintln!(
-            "note: version {newest} gets no request that names none: {split}; `symphony model traffic` changes it"
-        );
-    }
     Ok(())
-}
-
-fn warn_no_gpu(name: &str, why: NoGpu) {
-    eprintln!("model {name} waits: {why}");
 }
 
 /// Adds a model to the cluster and waits for the confirmation.
@@ -278,14 +224,14 @@ async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
         shadow: args.shadow.map(|(version, percent)| Shadow { version, percent }),
     };
     if !VersionedName::is_base_name(&args.name) {
-        return Err(bad_input(format!("`{}`: expected the name of a model without a version", args.name)));
+        return Err(bad_input(format!("`{}`: expected the name of a model or pipeline without a version", args.name)));
     }
     if traffic.weights.len() < args.weights.len() {
         return Err(bad_input("a version is named twice; expected one weight for each"));
     }
     if traffic.is_empty() && !args.clear {
         let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
-        if versions(&view, &args.name).next().is_none() {
+        if versions(&view, &args.name).next().is_none() && view.pipeline_versions(&args.name).is_empty() {
             return Err(bad_input(format!("no model is named `{}`; see `symphony get models`", args.name)));
         }
         println!("{}", view.traffic.get(&args.name).cloned().unwrap_or_default());

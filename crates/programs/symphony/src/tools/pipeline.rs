@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::control::LoadPipelineReply;
 use symphony_protocol::view::{PipelineView, View};
-use symphony_repository::{Repository, load_pipeline, pipeline_ready, unload_pipeline};
+use symphony_repository::{Repository, Rollout, load_pipeline, pipeline_ready, unload_pipeline};
 use symphony_transport::ControlClient;
 use symphony_types::{Nanos, OperationId};
 
 use super::operation::not_done;
+use super::roll_out::{roll_out, tried_out};
 use crate::cli::{FederationArgs, PipelineCommand, PipelineLoadArgs, PipelineUnloadArgs};
 use crate::exit::bad_input;
 use crate::inspect::Shown;
@@ -39,18 +40,26 @@ async fn load(args: &PipelineLoadArgs) -> anyhow::Result<()> {
     for note in &pipeline.notes {
         eprintln!("note: {note}");
     }
-    let control = args.cluster.control()?;
-    let epoch = ask(&control, &pipeline.declaration, args.operation.id()).await?;
-    if args.wait_s == 0 {
-        println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
-        return Ok(());
+    let (control, declaration) = (args.cluster.control()?, &pipeline.declaration);
+    let rollout = tried_out(Rollout::to_pipeline(declaration), &args.canary)?;
+    // A canary has the others keep the traffic before the new one is loaded.
+    if args.canary.canary.is_empty() {
+        ask(&control, declaration, args.operation.id()).await?;
+        if args.wait_s == 0 {
+            println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
+            return Ok(());
+        }
+    } else if args.wait_s == 0 {
+        return Err(bad_input("--wait-s 0: a canary has to be watched; expected 1 or more"));
     }
-    pipeline_ready(&control, &pipeline.declaration, epoch, Duration::from_secs(args.wait_s)).await?;
-    println!("pipeline {} is ready at version {}", args.name, pipeline.declaration.version);
+    let within = Duration::from_secs(args.wait_s);
+    let folder = (args.repository.as_path(), Some(declaration.version));
+    roll_out(&control, ("pipeline", &args.name), rollout, folder, within).await?;
+    println!("pipeline {} is ready at version {}", args.name, declaration.version);
     Ok(())
 }
 
-/// Adds a pipeline to the cluster, and waits until it can be asked.
+/// Adds a version of a pipeline to the cluster, and waits until it can be asked. Others stay.
 pub(crate) async fn load_and_wait(
     control: &ControlClient,
     declaration: &PipelineDeclaration,
@@ -62,7 +71,7 @@ pub(crate) async fn load_and_wait(
     Ok(())
 }
 
-/// Makes the cluster agree to a pipeline; returns the epoch as of which it is loaded.
+/// Makes the cluster agree to a version of a pipeline; returns the epoch as of which it is loaded.
 async fn ask(
     control: &ControlClient,
     declaration: &PipelineDeclaration,
@@ -104,7 +113,7 @@ fn edges(pipeline: &PipelineView) -> Vec<Value> {
 /// All pipelines, as `symphony get pipelines` shows them.
 pub(super) fn show(view: &View) -> Shown {
     let (mut rows, mut json) = (Vec::new(), Vec::new());
-    for (name, pipeline) in &view.pipelines {
+    for pipeline in view.pipelines.values() {
         let declaration = &pipeline.declaration;
         let (slo_ms, why) = (declaration.slo().as_millis_f64(), pipeline.unready(view));
         let ready = pipeline.readiness(view);
@@ -117,14 +126,14 @@ pub(super) fn show(view: &View) -> Shown {
         });
         let split = pipeline.split.as_ref();
         json.push(json!({
-            "name": name, "version": declaration.version, "slo_ms": slo_ms, "value": declaration.value.number(),
+            "name": declaration.name, "version": declaration.version, "slo_ms": slo_ms, "value": declaration.value.number(),
             "partial": declaration.partial, "ready": why.is_none(), "reason": why,
             "rate_rps": split.map(|split| split.rate_millirps as f64 / 1000.0),
             "hop_ms": split.map(|split| split.hop().as_millis_f64()),
             "stages": stages.collect::<Vec<_>>(), "edges": edges(pipeline),
         }));
         rows.push(vec![
-            name.clone(),
+            declaration.name.clone(),
             declaration.version.to_string(),
             format!("{slo_ms} ms"),
             declaration.value.to_string(),

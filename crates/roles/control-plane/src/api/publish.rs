@@ -59,9 +59,9 @@ impl Viewer {
         view
     }
 
-    /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads, quarantined GPUs,
-    /// silent frontends, what every process knows, members of the group, and whether they send heartbeats and apply the
-    /// log.
+    /// The view with what only the Raft leader knows, if this replica is it: advice, loads of leads and of pipelines,
+    /// quarantined GPUs, silent frontends, what every process knows, members of the group, and whether they send
+    /// heartbeats and apply the log.
     pub(crate) fn view_with_group(&self) -> View {
         let mut view = self.whole();
         if !self.leadership.borrow().is_leader {
@@ -71,6 +71,9 @@ impl Viewer {
         for (&id, subcluster) in &mut view.subclusters {
             subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
             subcluster.load = reported.last.of(id, now);
+        }
+        for (loaded_as, pipeline) in &mut view.pipelines {
+            pipeline.load = Some(reported.pipelines.load_of(loaded_as));
         }
         view.events.extend(reported.slow_gpus.notes());
         view.events.sort_by_key(|event| event.index);

@@ -60,7 +60,6 @@ const fn code(refusal: &Refusal) -> Code {
         | Refusal::NodeRemoved { .. }
         | Refusal::DiskLost { .. }
         | Refusal::PipelineUnfit { .. }
-        | Refusal::UsedByPipeline { .. }
-        | Refusal::PipelineReplaced { .. } => Code::FailedPrecondition,
+        | Refusal::UsedByPipeline { .. } => Code::FailedPrecondition,
     }
 }

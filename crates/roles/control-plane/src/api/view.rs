@@ -63,7 +63,7 @@ pub(crate) fn view(
         frontends: frontends.collect(),
         models: models.collect(),
         traffic: state.traffic().clone(),
-        pipelines: state.pipelines().iter().map(|(name, known)| (name.clone(), pipeline(known))).collect(),
+        pipelines: state.pipelines().iter().map(|(loaded_as, known)| (loaded_as.clone(), pipeline(known))).collect(),
         events: state.events().iter().map(event).collect(),
         operations: operations.collect(),
         group: BTreeMap::new(),
@@ -74,7 +74,7 @@ pub(crate) fn view(
 
 fn pipeline(known: &state::LoadedPipeline) -> PipelineView {
     let state::LoadedPipeline { declaration, epoch, split } = known.clone();
-    PipelineView { declaration, epoch, split }
+    PipelineView { declaration, epoch, split, load: None }
 }
 
 fn event(event: &state::Event) -> EventView {

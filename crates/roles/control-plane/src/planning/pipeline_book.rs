@@ -1,13 +1,13 @@
-//! What frontends report of pipelines to the Raft leader: rates, fan-outs, hops. Not in the log: a new Raft leader gets
-//! it again within seconds.
+//! What frontends report of pipelines to the Raft leader: rates, fan-outs, hops, and how requests end. Not in the log:
+//! a new Raft leader gets it again within seconds, and counts ends anew.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::ClusterState;
 use symphony_pipeline::EDGES_MAX;
-use symphony_protocol::view::PipelineCounts;
-use symphony_types::{FrontendId, Nanos};
+use symphony_protocol::view::{PipelineCounts, PipelineLoadView};
+use symphony_types::{FrontendId, Nanos, VersionedName};
 
 /// A frontend without a report for this long does not count.
 const SILENT_AFTER: Duration = Duration::from_secs(10);
@@ -46,12 +46,11 @@ impl Faded {
 /// One frontend's reports on one version of a pipeline.
 #[derive(Clone, Debug)]
 struct Counted {
-    version: u64,
     reported: Instant,
     faded: Faded,
 }
 
-/// What is measured of a pipeline, over all frontends.
+/// What is measured of a version of a pipeline, over all frontends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeasuredPipeline {
     /// Items per second; none before a frontend has reported.
@@ -66,16 +65,19 @@ pub(crate) struct MeasuredPipeline {
 #[derive(Clone, Debug)]
 pub(crate) struct PipelineBook {
     over: Duration,
+    /// By the names of versions.
     counted: BTreeMap<String, BTreeMap<FrontendId, Counted>>,
+    /// How the requests of versions have ended.
+    ends: BTreeMap<String, PipelineLoadView>,
 }
 
 impl PipelineBook {
     /// Counts are averages over about `over`.
     pub(crate) const fn new(over: Duration) -> Self {
-        Self { over, counted: BTreeMap::new() }
+        Self { over, counted: BTreeMap::new(), ends: BTreeMap::new() }
     }
 
-    /// Takes a frontend's report. Reports on other pipelines, or on another version than the one served, are ignored.
+    /// Takes a frontend's report. Reports on pipelines or versions that are not loaded are ignored.
     pub(crate) fn take(
         &mut self,
         now: Instant,
@@ -83,32 +85,32 @@ impl PipelineBook {
         from: FrontendId,
         reported: impl IntoIterator<Item = (String, PipelineCounts)>,
     ) {
-        let known = |name: &str| state.pipelines().get(name).map(|pipeline| pipeline.declaration.version);
-        self.counted.retain(|name, _| known(name).is_some());
+        let is_loaded = |loaded_as: &String| state.pipelines().contains_key(loaded_as);
+        self.counted.retain(|loaded_as, _| is_loaded(loaded_as));
+        self.ends.retain(|loaded_as, _| is_loaded(loaded_as));
         for (name, counts) in reported {
-            let is_served = known(&name) == Some(counts.version);
-            if !is_served || counts.within == Nanos::ZERO || counts.edges.len() > EDGES_MAX {
+            let loaded_as = VersionedName { name: &name, version: counts.version }.loaded_as();
+            if !is_loaded(&loaded_as) || counts.within == Nanos::ZERO || counts.edges.len() > EDGES_MAX {
                 continue;
             }
-            let by_frontend = self.counted.entry(name).or_default();
+            let begin = || PipelineLoadView { since: state.applied_index(), ..PipelineLoadView::default() };
+            let ends = self.ends.entry(loaded_as.clone()).or_insert_with(begin);
+            ends.ended = ends.ended.saturating_add(counts.ended);
+            ends.bad = ends.bad.saturating_add(counts.bad);
+            let by_frontend = self.counted.entry(loaded_as).or_default();
             by_frontend.retain(|_, counted| now.saturating_duration_since(counted.reported) < SILENT_AFTER);
-            let fresh = || Counted { version: counts.version, reported: now, faded: Faded::default() };
+            let fresh = || Counted { reported: now, faded: Faded::default() };
             let counted = by_frontend.entry(from).or_insert_with(fresh);
-            if counted.version != counts.version {
-                *counted = fresh();
-            }
             counted.reported = now;
             counted.faded.take(&counts, self.over);
         }
     }
 
     /// What is measured of a version of a pipeline.
-    pub(crate) fn measured(&self, now: Instant, name: &str, version: u64, edges: usize) -> MeasuredPipeline {
-        let counts = |counted: &&Counted| {
-            counted.version == version && now.saturating_duration_since(counted.reported) < SILENT_AFTER
-        };
-        let counted: Vec<_> = self.counted.get(name).into_iter().flatten().map(|(_, counted)| counted).collect();
-        let counted: Vec<&Faded> = counted.into_iter().filter(counts).map(|counted| &counted.faded).collect();
+    pub(crate) fn measured(&self, now: Instant, loaded_as: &str, edges: usize) -> MeasuredPipeline {
+        let counts = |counted: &&Counted| now.saturating_duration_since(counted.reported) < SILENT_AFTER;
+        let counted = self.counted.get(loaded_as).into_iter().flat_map(BTreeMap::values);
+        let counted: Vec<&Faded> = counted.filter(counts).map(|counted| &counted.faded).collect();
         let rates = counted.iter().filter(|faded| faded.seconds > 0.0).map(|faded| faded.items / faded.seconds);
         let gamma = |edge: usize| {
             let pairs = counted.iter().filter_map(|faded| faded.edges.get(edge));
@@ -123,9 +125,15 @@ impl PipelineBook {
         }
     }
 
+    /// How the requests of a version have ended since this replica leads the group.
+    pub(crate) fn load_of(&self, loaded_as: &str) -> PipelineLoadView {
+        self.ends.get(loaded_as).copied().unwrap_or_default()
+    }
+
     /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
         self.counted.clear();
+        self.ends.clear();
     }
 }
 
@@ -142,6 +150,8 @@ mod tests {
             edges: vec![(items, led_to)],
             hops: Nanos::from_millis(items),
             hop_count: items,
+            ended: items,
+            bad: items / 100,
         }
     }
 
@@ -151,7 +161,7 @@ mod tests {
         let mut book = PipelineBook::new(Duration::from_secs(5));
         let start = Instant::now();
         let at = |second| start + Duration::from_secs(second);
-        let nothing = book.measured(start, "p", 1, 1);
+        let nothing = book.measured(start, "p@1", 1);
         assert!(nothing.rate_rps.is_none() && nothing.hop.is_none() && nothing.gammas[0].is_nan());
         for second in 0..20 {
             for frontend in [1, 2] {
@@ -159,22 +169,27 @@ mod tests {
                 book.take(at(second), &state, FrontendId::new(frontend), reports);
             }
         }
-        let measured = book.measured(at(20), "p", 1, 1);
+        let measured = book.measured(at(20), "p@1", 1);
         let near = |got: f64, expected: f64| (got / expected - 1.0).abs() < 1e-5;
         let hop_ns = measured.hop.unwrap().get() as f64;
         assert!(near(measured.rate_rps.unwrap(), 200.0) && near(hop_ns, 1e6), "{measured:?}");
         assert!(near(measured.gammas[0], 1.5), "{measured:?}");
-        assert_eq!(book.counted.len(), 1, "nobody serves the other one");
+        assert_eq!((book.counted.len(), book.load_of("other@1").ended), (1, 0), "nobody serves the other one");
+        let since = state.applied_index();
+        assert_eq!(book.load_of("p@1"), PipelineLoadView { since, ended: 4000, bad: 40 });
         // One is silent; the other finds twice as much.
         for second in 20..40 {
             book.take(at(second), &state, FrontendId::new(1), [("p".to_owned(), counts(100, 300))]);
         }
-        let measured = book.measured(at(40), "p", 1, 1);
+        let measured = book.measured(at(40), "p@1", 1);
         assert!((99.0..101.0).contains(&measured.rate_rps.unwrap()), "{measured:?}");
         assert!((2.9..=3.0).contains(&measured.gammas[0]), "{measured:?}");
         let absurd = PipelineCounts { version: 2, ..counts(9, 9) };
         book.take(at(40), &state, FrontendId::new(3), [("p".to_owned(), absurd)]);
-        assert_eq!(book.measured(at(40), "p", 1, 1), measured, "that version is not served");
-        assert!(book.measured(at(60), "p", 1, 1).rate_rps.is_none());
+        assert_eq!(book.measured(at(40), "p@1", 1), measured, "that version is not loaded");
+        assert!(book.measured(at(60), "p@1", 1).rate_rps.is_none());
+        assert_eq!(book.load_of("p@1").ended, 6000, "who is silent has counted");
+        book.clear();
+        assert_eq!(book.load_of("p@1"), PipelineLoadView::default());
     }
 }

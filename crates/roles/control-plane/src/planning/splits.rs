@@ -29,7 +29,7 @@ const HOP: Nanos = Nanos::from_micros(300);
 /// gather for seconds save it a hundredth of a GPU, and leave the other stages no time to be late.
 const GPUS_MIN: f64 = 0.1;
 
-/// A pipeline, and everything that its split follows from.
+/// A version of a pipeline, and everything that its split follows from.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     declaration: PipelineDeclaration,
@@ -132,11 +132,10 @@ pub(crate) fn questions(
     learnt: &LearntProfiles,
     delays: Nanos,
 ) -> Vec<Question> {
-    let question = |(name, pipeline): (&String, &LoadedPipeline)| {
-        let declaration = &pipeline.declaration;
+    let question = |(loaded_as, pipeline): (&String, &LoadedPipeline)| {
         // As it was checked when it was loaded.
-        let edges = declaration.validate().ok()?.edges.len();
-        Question::of(state, pipeline, learnt, book.measured(now, name, declaration.version, edges), delays)
+        let edges = pipeline.declaration.validate().ok()?.edges.len();
+        Question::of(state, pipeline, learnt, book.measured(now, loaded_as, edges), delays)
     };
     state.pipelines().iter().filter_map(question).collect()
 }
@@ -153,7 +152,7 @@ fn answers(questions: &[Question]) -> Answers {
     for question in questions {
         match question.answer() {
             Ok(found) => answers.commands.extend(question.command(found)),
-            Err(why) => drop(answers.unmet.insert(question.declaration.name.clone(), why)),
+            Err(why) => drop(answers.unmet.insert(question.declaration.versioned().loaded_as(), why)),
         }
     }
     answers
@@ -265,7 +264,7 @@ pub(crate) mod tests {
     }
 
     fn question(state: &ClusterState, measured: MeasuredPipeline) -> Question {
-        Question::of(state, &state.pipelines()["p"], &LearntProfiles::default(), measured, Nanos::ZERO).unwrap()
+        Question::of(state, &state.pipelines()["p@1"], &LearntProfiles::default(), measured, Nanos::ZERO).unwrap()
     }
 
     #[test]
@@ -282,7 +281,7 @@ pub(crate) mod tests {
         let command = question(&state, MeasuredPipeline::default()).command(first.clone()).unwrap();
         let outcome = state.apply(state.applied_index() + 1, &command).outcome;
         assert!(outcome.is_ok(), "{outcome:?}");
-        assert_eq!(state.pipelines()["p"].split, Some(first.clone()));
+        assert_eq!(state.pipelines()["p@1"].split, Some(first.clone()));
 
         assert_eq!(question(&state, MeasuredPipeline::default()).command(first.clone()), None, "nothing has changed");
         // Ten thousand requests a second, each for sixteen rows.
@@ -317,6 +316,6 @@ pub(crate) mod tests {
         let mut short = question(&state, MeasuredPipeline::default());
         short.declaration.slo_ns = 5_000_000;
         let Answers { commands, unmet } = answers(&[short]);
-        assert!(commands.is_empty() && unmet["p"].contains("a → b"), "{unmet:?}");
+        assert!(commands.is_empty() && unmet["p@1"].contains("a → b"), "{unmet:?}");
     }
 }

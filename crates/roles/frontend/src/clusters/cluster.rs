@@ -10,7 +10,7 @@ use symphony_net::{Incoming, Net, Port, Role};
 use symphony_protocol::control as pb;
 use symphony_protocol::view::View;
 use symphony_transport::{ControlClient, ControlError, SharedInputs, ViewReceiver};
-use symphony_types::{BootId, FrontendId, Level, Member, SubclusterId, VersionedName};
+use symphony_types::{BootId, FrontendId, Level, Member, SubclusterId};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tokio::sync::watch;
@@ -196,17 +196,14 @@ impl Cluster {
         *self.pipelines.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(pipelines(view, &routes));
     }
 
-    /// Every pipeline of the cluster, by its name without a version.
+    /// Every version of every pipeline of the cluster, by its name.
     pub(crate) fn pipelines(&self) -> Arc<Pipelines> {
         Arc::clone(&self.pipelines.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The pipeline of that name, with or without its version.
-    pub(crate) fn pipeline(&self, name: &str) -> Option<Arc<LivePipeline>> {
-        let pipelines = self.pipelines();
-        let VersionedName { name: bare, version } = VersionedName::parse(name);
-        let versioned = || pipelines.get(bare).filter(|pipeline| pipeline.declaration.version == version);
-        pipelines.get(name).or_else(versioned).cloned()
+    /// The version of a pipeline that is loaded under that name.
+    pub(crate) fn pipeline(&self, loaded_as: &str) -> Option<Arc<LivePipeline>> {
+        self.pipelines().get(loaded_as).cloned()
     }
 
     /// Tells the leader of the control group how often pipelines were asked here and how far their results fanned out.

@@ -10,10 +10,10 @@ use symphony_types::{DataType, ImageInput, LatencyProfile, Nanos, Signature, Ten
 use crate::clusters::routing::{PROFILE_OFF_MAX, Route, Routes, versions_of};
 use crate::oip::{ModelInfo, ModelState, PipelineInfo, PipelineStep};
 
-/// Pipelines by their names without versions.
+/// Pipelines by the names of their versions.
 pub(crate) type Pipelines = BTreeMap<String, Arc<LivePipeline>>;
 
-/// A pipeline of a cluster.
+/// A version of a pipeline of a cluster.
 #[derive(Debug)]
 pub(crate) struct LivePipeline {
     pub(crate) declaration: PipelineDeclaration,

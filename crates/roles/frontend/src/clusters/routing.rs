@@ -92,14 +92,14 @@ pub(crate) fn routes(view: &View) -> Routes {
         .collect()
 }
 
-/// The names in these routes that are versions of a model.
-pub(crate) fn versions_of(routes: &Routes, name: &str) -> Vec<String> {
+/// The names among these that are versions of a model, or of a pipeline.
+pub(crate) fn versions_of<T>(by_name: &BTreeMap<String, T>, name: &str) -> Vec<String> {
     // They stand together, since they begin with the name and nothing else comes before it.
     let from = VersionedName { name, version: 0 }.loaded_as();
     let stem = &from[..from.len() - 1];
-    let together = routes.range(stem.to_owned()..).take_while(|(loaded_as, _)| loaded_as.starts_with(stem));
-    let versions = together.filter(|(_, route)| route.info.name == name && route.info.loaded_as != name);
-    versions.map(|(loaded_as, _)| loaded_as.clone()).collect()
+    let names = by_name.range(stem.to_owned()..).map(|(loaded_as, _)| loaded_as);
+    let together = names.take_while(|loaded_as| loaded_as.starts_with(stem));
+    together.filter(|loaded_as| VersionedName::parse(loaded_as).name == name).cloned().collect()
 }
 
 #[cfg(test)]

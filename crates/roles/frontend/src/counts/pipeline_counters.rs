@@ -1,5 +1,6 @@
 //! What is counted of pipelines: how their stage requests end, how far results fan out, and how long they take to the
-//! next stage. Metrics show it, and the leader of the control group splits budgets by it.
+//! next stage. Metrics show it, and the leader of the control group splits budgets by it. Roll-outs judge versions by
+//! how requests end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -13,7 +14,7 @@ use symphony_protocol::control as pb;
 use symphony_protocol::view::PipelineCounts;
 use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
-use symphony_types::Nanos;
+use symphony_types::{Nanos, Outcome};
 
 use crate::clusters::live_pipeline::LivePipeline;
 use crate::counts::hop::Hop;
@@ -45,13 +46,15 @@ struct PipelineLabels {
     pipeline: String,
 }
 
-/// What was counted of one pipeline.
+/// What was counted of one version of a pipeline.
 #[derive(Debug)]
 struct Counted {
+    /// The pipeline's name, without a version.
+    name: String,
     /// Since the last report.
     counts: PipelineCounts,
     since: Instant,
-    // Its series, so that they can go with it.
+    // Its series, so that they can go with it. All versions of a pipeline have the same.
     ends: BTreeSet<StageEndLabels>,
     stages: BTreeSet<StageLabels>,
     edges: BTreeSet<EdgeLabels>,
@@ -67,6 +70,7 @@ pub(crate) struct PipelineCounters {
     hops: HistogramFamily<PipelineLabels>,
     results: Family<EdgeLabels, Counter>,
     led_to: Family<EdgeLabels, Counter>,
+    /// By the names of versions.
     pipelines: Mutex<BTreeMap<String, Counted>>,
 }
 
@@ -96,6 +100,7 @@ impl PipelineCounters {
         let (name, version) = (&pipeline.declaration.name, pipeline.declaration.version);
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         let begin = || Counted {
+            name: name.clone(),
             counts: PipelineCounts {
                 version,
                 edges: vec![(0, 0); pipeline.wiring.edges.len()],
@@ -106,17 +111,27 @@ impl PipelineCounters {
             stages: BTreeSet::new(),
             edges: BTreeSet::new(),
         };
-        let counted = pipelines.entry(name.clone()).or_insert_with(begin);
-        // Another version has other edges.
-        if counted.counts.version != version {
-            (counted.counts, counted.since) = (begin().counts, Instant::now());
-        }
-        then(counted);
+        then(pipelines.entry(pipeline.info.loaded_as.clone()).or_insert_with(begin));
     }
 
     /// The source was asked for this many items.
     pub(crate) fn count_items(&self, pipeline: &LivePipeline, items: u64) {
         self.with(pipeline, |counted| counted.counts.items += items);
+    }
+
+    /// A request has ended. One whose client has gone says nothing of the version.
+    pub(crate) fn request_ended(&self, loaded_as: &str, outcome: Outcome) {
+        let is_bad = match outcome {
+            Outcome::InTime => false,
+            Outcome::Late | Outcome::Dropped(_) | Outcome::Failed(_) => true,
+            Outcome::Cancelled => return,
+        };
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every request has asked the source.
+        if let Some(counted) = pipelines.get_mut(loaded_as) {
+            counted.counts.ended += 1;
+            counted.counts.bad += u64::from(is_bad);
+        }
     }
 
     /// A result led to this many stage requests along an edge.
@@ -171,10 +186,10 @@ impl PipelineCounters {
         });
     }
 
-    /// The counts of these pipelines since the last call.
+    /// The counts of these versions of pipelines since the last call.
     pub(crate) fn take(&self, now: Instant, is_wanted: impl Fn(&str) -> bool) -> Vec<pb::PipelineCounts> {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let take = |(name, counted): (&String, &mut Counted)| {
+        let take = |counted: &mut Counted| {
             let within = Nanos::from(now.saturating_duration_since(counted.since));
             let emptied = PipelineCounts {
                 version: counted.counts.version,
@@ -183,17 +198,22 @@ impl PipelineCounters {
             };
             counted.since = now;
             let counts = PipelineCounts { within, ..std::mem::replace(&mut counted.counts, emptied) };
-            pb::PipelineCounts::from((name, &counts))
+            pb::PipelineCounts::from((&counted.name, &counts))
         };
-        pipelines.iter_mut().filter(|(name, _)| is_wanted(name)).map(take).collect()
+        pipelines.iter_mut().filter(|(loaded_as, _)| is_wanted(loaded_as)).map(|(_, counted)| take(counted)).collect()
     }
 
-    /// Drops what was counted of pipelines that are gone, and their series.
+    /// Drops what was counted of versions that are gone, and their series, which go with the last version.
     pub(crate) fn forget_unloaded(&self, is_loaded: impl Fn(&str) -> bool) {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        pipelines.retain(|name, counted| {
-            if is_loaded(name) {
-                return true;
+        let gone: Vec<_> = pipelines.keys().filter(|loaded_as| !is_loaded(loaded_as)).cloned().collect();
+        let gone: Vec<_> = gone.iter().filter_map(|loaded_as| pipelines.remove(loaded_as)).collect();
+        for mut counted in gone {
+            if let Some(heir) = pipelines.values_mut().find(|other| other.name == counted.name) {
+                heir.ends.append(&mut counted.ends);
+                heir.stages.append(&mut counted.stages);
+                heir.edges.append(&mut counted.edges);
+                continue;
             }
             for labels in &counted.ends {
                 self.ends.remove(labels);
@@ -205,8 +225,7 @@ impl PipelineCounters {
                 self.results.remove(labels);
                 self.led_to.remove(labels);
             }
-            self.hops.remove(&PipelineLabels { pipeline: name.clone() });
-            false
-        });
+            self.hops.remove(&PipelineLabels { pipeline: counted.name });
+        }
     }
 }

@@ -22,7 +22,7 @@ pub(crate) async fn report_pipelines(inner: Arc<Inner>, cluster: Arc<Cluster>) {
             _ = ticks.tick() => {}
         }
         let pipelines = cluster.pipelines();
-        let counts = inner.pipeline_counters.take(Instant::now(), |name| pipelines.contains_key(name));
+        let counts = inner.pipeline_counters.take(Instant::now(), |loaded_as| pipelines.contains_key(loaded_as));
         if counts.is_empty() {
             continue;
         }

@@ -56,9 +56,12 @@ impl Inner {
         second
     }
 
-    /// Whether requests for this version of a model go to the cluster in that slot.
+    /// Whether requests for this version of a model or pipeline go to the cluster in that slot.
     pub(crate) fn is_version_served_in(&self, slot: usize, name: &str, version: u64) -> bool {
         let versioned = VersionedName { name, version }.loaded_as();
+        if let (Some((asked, _)), Some(here)) = (self.pipeline(&versioned), self.slots[slot].cluster.get()) {
+            return Arc::ptr_eq(asked, here);
+        }
         let unversioned = (version == VersionedName::UNVERSIONED).then_some(name);
         let mut names = [Some(versioned.as_str()), unversioned].into_iter().flatten();
         names.any(|loaded_as| self.select_cluster(loaded_as, None, &[]).is_some_and(|target| target.slot == slot))
@@ -70,16 +73,15 @@ impl Inner {
         model.or_else(|| self.pipeline(loaded_as).map(|(_, pipeline)| Arc::clone(&pipeline.info)))
     }
 
-    /// The pipeline of that name, with or without its version, and a cluster that has it: one where it is ready, if it
-    /// is anywhere.
-    pub(crate) fn pipeline(&self, name: &str) -> Option<(&Arc<Cluster>, Arc<LivePipeline>)> {
-        let known = self.clusters().filter_map(|(_, cluster)| Some((cluster, cluster.pipeline(name)?)));
+    /// The version of a pipeline of that name, and a cluster that has it: one where it is ready, if it is anywhere.
+    pub(crate) fn pipeline(&self, loaded_as: &str) -> Option<(&Arc<Cluster>, Arc<LivePipeline>)> {
+        let known = self.clusters().filter_map(|(_, cluster)| Some((cluster, cluster.pipeline(loaded_as)?)));
         // The last of several with the same key would be taken.
         let known: Vec<_> = known.collect();
         known.into_iter().rev().max_by_key(|(_, pipeline)| pipeline.info.state == ModelState::Ready)
     }
 
-    /// Every pipeline, by its name without a version.
+    /// Every version of every pipeline, in the order of their names.
     fn pipelines(&self) -> Vec<Arc<LivePipeline>> {
         let all = self.clusters().flat_map(|(_, cluster)| cluster.pipelines().keys().cloned().collect::<Vec<_>>());
         let names: BTreeSet<_> = all.collect();
@@ -93,7 +95,8 @@ impl Inner {
         models.chain(self.pipelines().into_iter().map(|pipeline| Arc::clone(&pipeline.info))).collect()
     }
 
-    /// The model that gets the next request which names no version, or the one that the name has in the cluster.
+    /// The model or pipeline that gets the next request which names no version, or the one that the name has in the
+    /// cluster.
     pub(crate) fn model_for_request(&self, name: &str) -> Option<Arc<ModelInfo>> {
         let split = self.traffic_of(name);
         let ready = |version| self.model(name, Some(version)).filter(|info| info.state == ModelState::Ready);
@@ -101,7 +104,7 @@ impl Inner {
         turn.and_then(ready).or_else(|| self.model(name, None))
     }
 
-    /// One version of a model; without a version the latest that is ready, or else the latest.
+    /// One version of a model or pipeline; without a version the latest that is ready, or else the latest.
     pub(crate) fn model(&self, name: &str, version: Option<u64>) -> Option<Arc<ModelInfo>> {
         if let Some(version) = version {
             let versioned = self.info(&VersionedName { name, version }.loaded_as());
@@ -158,10 +161,12 @@ impl Inner {
         (!is_ready).then_some(InferError::Failed(FailReason::ModelNotReady))
     }
 
-    /// The names that versions of a model have in the clusters, each once.
+    /// The names that versions of a model or pipeline have in the clusters, each once.
     pub(crate) fn loaded_as(&self, name: &str) -> BTreeSet<String> {
-        let routes = self.clusters().map(|(_, cluster)| cluster.routes());
-        routes.flat_map(|routes| versions_of(&routes, name)).collect()
+        let versions = |cluster: &Cluster| {
+            versions_of(&cluster.routes(), name).into_iter().chain(versions_of(&cluster.pipelines(), name))
+        };
+        self.clusters().flat_map(|(_, cluster)| versions(cluster)).collect()
     }
 }
 

@@ -98,6 +98,9 @@ impl<'a> RequestGuard<'a> {
         }
         self.inner.ledger.end(outcome);
         self.inner.statistics.observe(&model.loaded_as, end);
+        if matches!(kind, RequestKind::Pipeline(_)) {
+            self.inner.pipeline_counters.request_ended(&model.loaded_as, outcome);
+        }
         if let (RequestKind::Pipeline(log), Some(request)) = (kind, receipt.id()) {
             let end = PipelineEnd {
                 request,

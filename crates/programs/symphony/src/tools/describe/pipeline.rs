@@ -1,8 +1,7 @@
 //! A pipeline: its stages, what each has of the budget, and how results fan out.
 
 use symphony_pipeline::{InputData, WiredEdge};
-use symphony_protocol::view::{PipelineView, View};
-use symphony_types::VersionedName;
+use symphony_protocol::view::View;
 
 use super::{Description, elements, value};
 use crate::cli::What;
@@ -10,17 +9,17 @@ use crate::suggestions::unknown;
 use crate::tools::get::show;
 use crate::tools::pipeline::budget_ms;
 
-/// A pipeline, by its name, with or without the version that is served.
+/// A version of a pipeline by its name, `NAME@VERSION`, or the latest that is ready, or else the latest.
 pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
-    let is_called = |pipeline: &&PipelineView| {
-        let own = pipeline.declaration.versioned();
-        own.name == name || own == VersionedName::parse(name)
-    };
-    let Some(pipeline) = view.pipelines.values().find(is_called) else {
+    let versions = view.pipeline_versions(name);
+    let Some(pipeline) = versions.into_iter().max_by_key(|known| (known.is_ready(view), known.declaration.version))
+    else {
         return Err(unknown("pipeline", name, view.pipelines.keys().map(String::as_str), "symphony get pipelines"));
     };
     let declaration = &pipeline.declaration;
     let split = pipeline.split.as_ref();
+    let all = view.pipeline_versions(&declaration.name).into_iter().map(|known| known.declaration.version.to_string());
+    let traffic = view.traffic.get(&declaration.name).cloned().unwrap_or_default();
     let inputs = declaration.inputs.iter().map(|input| match &input.data {
         InputData::Picture => format!("{}: a picture", input.name),
         InputData::Tensor { data_type, item_shape } => format!("{}: {data_type} {item_shape:?}", input.name),
@@ -36,7 +35,8 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
     let partial = if declaration.partial { "answers without what is lost" } else { "" };
     let facts = vec![
         ("state", pipeline.unready(view).unwrap_or_else(|| "ready".to_owned())),
-        ("version", declaration.version.to_string()),
+        ("version", format!("{} of {}", declaration.version, all.collect::<Vec<_>>().join(", "))),
+        ("traffic", traffic.to_string()),
         ("SLO", format!("{} ms", declaration.slo().as_millis_f64())),
         ("value", declaration.value.to_string()),
         ("partial", partial.to_owned()),
@@ -61,8 +61,9 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         format!("{} to {}: {measured:.2} requests per result{rows}{condition}{crop}", edge.spec.from, edge.spec.to)
     };
     let lists = vec![("stages", stages.collect()), ("edges", wiring.iter().enumerate().map(edge).collect())];
-    let own = declaration.name.as_str();
-    let json = value("pipeline", own, &elements(show(view, What::Pipelines).2, |one| one["name"] == own));
-    let title = format!("pipeline {own}");
-    Ok(Description { title, facts, lists, json }.with_events(view, &[own]))
+    let (own, loaded_as) = (declaration.name.as_str(), declaration.versioned().loaded_as());
+    let is_it = |one: &serde_json::Value| one["name"] == own && one["version"] == declaration.version;
+    let json = value("pipeline", own, &elements(show(view, What::Pipelines).2, is_it));
+    let title = format!("pipeline {loaded_as}");
+    Ok(Description { title, facts, lists, json }.with_events(view, &[own, &loaded_as]))
 }

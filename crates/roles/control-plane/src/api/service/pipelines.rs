@@ -33,7 +33,7 @@ pub(super) async fn load(
     Ok(Response::new(pb::LoadPipelineReply { epoch: epoch.get(), warning: warning.unwrap_or_default() }))
 }
 
-/// Unloads a pipeline.
+/// Unloads a version of a pipeline, or all of them.
 pub(super) async fn unload(
     service: &ControlService,
     request: &Request<pb::UnloadPipelineRequest>,

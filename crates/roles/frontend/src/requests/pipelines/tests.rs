@@ -13,7 +13,7 @@ use symphony_pipeline::{
 };
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::{FederatedModelView, FederationView};
-use symphony_protocol::view::{KindProfile, PipelineView, View};
+use symphony_protocol::view::{KindProfile, PipelineView, Traffic, View};
 use symphony_telemetry::Traces;
 use symphony_types::{
     BootId, DataType, DropReason, Duty, Epoch, Finite, FrontendId, Invariant, LatencyProfile, ModelId, Nanos,
@@ -105,8 +105,9 @@ fn pipeline_view(partial: bool) -> View {
         gammas: vec![Finite::ONE],
         rate_millirps: 1000,
     };
-    let pipeline = PipelineView { declaration: declaration(partial), epoch: Epoch::new(1), split: Some(split) };
-    view.pipelines = [("p".to_owned(), pipeline)].into();
+    let (declaration, epoch) = (declaration(partial), Epoch::new(1));
+    let pipeline = PipelineView { declaration, epoch, split: Some(split), load: None };
+    view.pipelines = [("p@3".to_owned(), pipeline)].into();
     view
 }
 
@@ -187,8 +188,9 @@ async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were(
 
     let statistics = |name: &str| frontend.statistics.of(Some((name, None))).remove(0);
     assert_eq!((statistics("p").success.count, statistics("recognise").success.count), (1, 2));
-    let report = frontend.pipeline_counters.take(Instant::now(), |name| name == "p").remove(0);
+    let report = frontend.pipeline_counters.take(Instant::now(), |loaded_as| loaded_as == "p@3").remove(0);
     assert_eq!((report.version, report.items, report.results, report.led_to, report.hops), (3, 1, vec![1], vec![2], 2));
+    assert_eq!((report.ended, report.bad), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -268,6 +270,8 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
     assert_eq!(error.error_status().reason, "queue_full");
     let counts = frontend.ledger.counts();
     assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
+    let report = frontend.pipeline_counters.take(Instant::now(), |_| true).remove(0);
+    assert_eq!((report.ended, report.bad), (1, 1));
     assert!(table.is_empty(), "its sibling is withdrawn");
 
     let explanation = frontend.pipeline_memory.explain(named(1)).unwrap();
@@ -319,7 +323,7 @@ async fn a_partial_pipeline_answers_without_what_was_lost() {
 /// The same pipeline of pictures of four grey pixels: each box is a region of two.
 fn picture_view() -> View {
     let mut view = pipeline_view(false);
-    let declared = &mut view.pipelines.get_mut("p").unwrap().declaration;
+    let declared = &mut view.pipelines.get_mut("p@3").unwrap().declaration;
     declared.inputs[0].data = InputData::Picture;
     declared.outputs.remove(0);
     let stages = declared.stages.iter_mut();
@@ -400,7 +404,7 @@ async fn what_goes_with_a_region_counts_among_what_is_held() {
     // Two of them are more than the frontend holds.
     const BYTES: u32 = 600 << 10;
     let mut view = picture_view();
-    let declared = &mut view.pipelines.get_mut("p").unwrap().declaration;
+    let declared = &mut view.pipelines.get_mut("p@3").unwrap().declaration;
     let data = InputData::Tensor { data_type: DataType::Uint8, item_shape: vec![BYTES] };
     declared.inputs.push(PipelineInput { name: "more".into(), data });
     declared.stages[1].inputs.insert("more".into(), "more".into());
@@ -423,7 +427,7 @@ async fn a_stage_request_whose_region_is_not_there_by_its_deadline_is_dropped() 
     let (frontend, table) = served(false);
     let regions = futures::future::pending::<Result<Arc<Vec<Bytes>>, InferError>>().boxed().shared();
     let stage_request = StageRequest {
-        pipeline: frontend.pipeline("p").unwrap().1,
+        pipeline: frontend.pipeline("p@3").unwrap().1,
         stage: 1,
         model: frontend.model("recognise", None).unwrap(),
         input: StageInput::Region { regions, nth: 0, payload: Bytes::new(), at: 0 },
@@ -455,9 +459,9 @@ fn branches_run_side_by_side() {
 async fn a_profile_that_says_more_than_was_measured_takes_no_time_from_stages() {
     let mut view = pipeline_view(false);
     // One millisecond is enough as measured; the profiles say two.
-    view.pipelines.get_mut("p").unwrap().split.as_mut().unwrap().budgets_ns = vec![1_000_000; 2];
+    view.pipelines.get_mut("p@3").unwrap().split.as_mut().unwrap().budgets_ns = vec![1_000_000; 2];
     let frontend = frontend(vec![view], FederationView::default());
-    let plan = frontend.pipeline("p").unwrap().1.plan.clone().unwrap();
+    let plan = frontend.pipeline("p@3").unwrap().1.plan.clone().unwrap();
     assert_eq!(plan.least(), Nanos::from_micros(500));
 }
 
@@ -471,6 +475,8 @@ async fn a_client_that_goes_reaches_all_stages() {
     assert!(table.is_empty());
     let counts = frontend.ledger.counts();
     assert_eq!((counts.accepted, counts.cancelled), (1, 1));
+    let report = frontend.pipeline_counters.take(Instant::now(), |_| true).remove(0);
+    assert_eq!((report.ended, report.bad), (0, 0), "it says nothing of the version");
     let explanation = frontend.pipeline_memory.explain(named(1)).unwrap();
     let stages: Vec<_> = explanation.stages.iter().map(|stage| (stage.item, stage.outcome.as_str())).collect();
     assert_eq!(explanation.outcome, "cancelled");
@@ -501,11 +507,64 @@ async fn what_cannot_be_met_is_refused_on_arrival_and_names_the_stage() {
     assert_eq!((frontend.ledger.counts().accepted, table.len()), (0, 0));
 }
 
+/// The cluster with another version beside it, which has budgets or has none yet.
+fn with_version_4(is_split: bool) -> View {
+    let mut view = pipeline_view(false);
+    let mut newer = view.pipelines["p@3"].clone();
+    newer.declaration.version = 4;
+    newer.split = newer.split.filter(|_| is_split);
+    view.pipelines.insert("p@4".into(), newer);
+    view
+}
+
+#[tokio::test]
+async fn a_request_gets_the_version_that_it_names_or_that_the_traffic_says_or_the_latest_that_is_ready() {
+    let chosen = |frontend: &Inner| frontend.model_for_request("p").unwrap().version;
+    let named = |frontend: &Inner, version| frontend.model("p", Some(version)).map(|info| info.version);
+    let early = frontend(vec![with_version_4(false)], FederationView::default());
+    assert_eq!(chosen(&early), 3, "the other one cannot be asked yet");
+    assert_eq!([3, 4, 5].map(|version| named(&early, version)), [Some(3), Some(4), None]);
+    assert_eq!(early.loaded_as("p").into_iter().collect::<Vec<_>>(), ["p@3", "p@4"]);
+    let ready = frontend(vec![with_version_4(true)], FederationView::default());
+    assert_eq!(chosen(&ready), 4);
+
+    let mut split = with_version_4(true);
+    split.traffic.insert("p".into(), Traffic { weights: [(3, 3), (4, 1)].into(), shadow: None });
+    let split = frontend(vec![split], FederationView::default());
+    let newer = (0..100).filter(|_| chosen(&split) == 4).count();
+    assert!((24..=26).contains(&newer), "{newer}");
+    assert_eq!(named(&split, 3), Some(3));
+    // Who serves the versions splits the requests.
+    let mut elsewhere = pipeline_view(false);
+    elsewhere.pipelines.clear();
+    elsewhere.traffic.insert("p".into(), Traffic { weights: [(4, 1)].into(), shadow: None });
+    let of_two = frontend(vec![elsewhere, with_version_4(true)], FederationView::default());
+    assert_eq!(of_two.traffic_of("p"), None);
+}
+
+#[tokio::test]
+async fn a_request_ends_by_the_version_that_it_began_with() {
+    let frontend = frontend(vec![with_version_4(false)], FederationView::default());
+    let table = Arc::clone(&frontend.slots[0].requests.table);
+    let asking = asks(&frontend, 1);
+    open(&table, 1).await;
+    let mut only_newer = with_version_4(true);
+    only_newer.pipelines.remove("p@3");
+    frontend.slots[0].cluster.get().unwrap().show(&only_newer);
+    frontend.forget_unloaded(Instant::now());
+    assert!(table.end(2, answer(FOUND)));
+    open(&table, 2).await;
+    assert!(table.end(3, answer(b"1")) && table.end(4, answer(b"5")));
+    assert!(asking.await.unwrap().is_ok());
+    assert_eq!(frontend.pipeline_memory.explain(named(1)).unwrap().pipeline, "p@3");
+    assert_eq!(frontend.model("p", None).unwrap().version, 4);
+}
+
 /// P1 to P3, planted: what a run did is changed on its way to the check, as a host with a fault would.
 #[tokio::test]
 async fn a_host_that_breaks_an_invariant_is_found_out() {
     let (frontend, _) = served(false);
-    let plan = frontend.pipeline("p").unwrap().1.plan.clone().unwrap();
+    let plan = frontend.pipeline("p@3").unwrap().1.plan.clone().unwrap();
     let at = |ms| Time::ZERO + Nanos::from_millis(ms);
     let counted = || [Invariant::P1, Invariant::P2, Invariant::P3].map(symphony_telemetry::violations);
     let before = counted();
