@@ -56,6 +56,8 @@ pub enum Effect {
     ModelUnloaded { model: ModelId, name: String },
     /// The requests for a model that name no version are split differently.
     TrafficSet { model: String, traffic: Traffic },
+    /// The same of a pipeline.
+    PipelineTrafficSet { pipeline: String, traffic: Traffic },
     /// A backend reported the result of loading.
     ModelReported { model: ModelId, name: String, backend: BackendId, state: HolderState },
     /// The duty of a process changed.
@@ -152,6 +154,7 @@ impl Effect {
             | Self::SubclusterCreated { .. }
             | Self::LeaderChanged { .. }
             | Self::TrafficSet { .. }
+            | Self::PipelineTrafficSet { .. }
             | Self::ModelChanged { .. }
             | Self::FrontendForgotten { .. }
             | Self::FrontendUp { .. }
@@ -220,6 +223,7 @@ impl fmt::Display for Effect {
             }
             Self::ModelChanged { model, name, how } => write!(f, "model {name} ({model}) changed: {how}"),
             Self::TrafficSet { model, traffic } => write!(f, "traffic of model {model}: {traffic}"),
+            Self::PipelineTrafficSet { pipeline, traffic } => write!(f, "traffic of pipeline {pipeline}: {traffic}"),
             Self::ModelUnloaded { model, name } => write!(f, "model {name} ({model}) unloaded"),
             Self::ModelReported { name, backend, state: HolderState::Ready, .. } => {
                 write!(f, "model {name} ready on {backend}")

@@ -33,7 +33,14 @@ impl ClusterState {
             Some(Known::Other { index }) => Err(Refusal::OperationReused { id, index }),
             None => self.act(index, operation, epoch, effects),
         };
-        let (actor, at_unix_ms, what) = (operation.actor.clone(), operation.at_unix_ms, operation.action.to_string());
+        let (actor, at_unix_ms) = (operation.actor.clone(), operation.at_unix_ms);
+        let what = match &operation.action {
+            // Actions say "model": the words are part of the state, and those of models must not change.
+            Action::SetTraffic { model, traffic } if self.is_pipeline(model) => {
+                format!("split traffic of pipeline {model}: {traffic}")
+            }
+            action => action.to_string(),
+        };
         let kept = KeptOperation { index, id, actor, at_unix_ms, what, outcome: outcome.clone(), digest };
         kept.keep(&mut self.operations);
         outcome

@@ -93,14 +93,19 @@ impl ClusterState {
         self.has_pipelines()?;
         let all = self.pipelines.iter();
         let gone = all.filter(|(loaded_as, known)| loaded_as.as_str() == name || known.declaration.name == name);
-        let gone: Vec<_> = gone.map(|(loaded_as, _)| loaded_as.clone()).collect();
+        let gone: BTreeMap<_, _> =
+            gone.map(|(loaded_as, known)| (known.declaration.version, loaded_as.clone())).collect();
         if gone.is_empty() {
             return Err(Refusal::UnknownPipeline { name: name.to_owned() });
         }
-        for loaded_as in gone {
-            self.pipelines.remove(&loaded_as);
+        for loaded_as in gone.values() {
+            self.pipelines.remove(loaded_as);
             effects.push(Effect::PipelineUnloaded { name: loaded_as.clone() });
-            self.forget_traffic_of(&loaded_as, effects);
+        }
+        // Once for all: on the way none of them gets a larger part.
+        let (pipeline, gone): (_, Vec<_>) = (VersionedName::parse(name).name, gone.into_keys().collect());
+        if let Some(traffic) = self.traffic_without(pipeline, &gone) {
+            effects.push(Effect::PipelineTrafficSet { pipeline: pipeline.to_owned(), traffic });
         }
         Ok(Reply::Unloaded { epoch })
     }

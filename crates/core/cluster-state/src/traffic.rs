@@ -35,7 +35,11 @@ impl ClusterState {
         } else {
             self.traffic.insert(model.to_owned(), traffic.clone());
         }
-        effects.push(Effect::TrafficSet { model: model.to_owned(), traffic: traffic.clone() });
+        let (name, traffic) = (model.to_owned(), traffic.clone());
+        effects.push(match is_pipeline {
+            true => Effect::PipelineTrafficSet { pipeline: name, traffic },
+            false => Effect::TrafficSet { model: name, traffic },
+        });
         Ok(Reply::Done)
     }
 
@@ -45,22 +49,29 @@ impl ClusterState {
             || self.models.values().any(|known| is_version(&known.spec.name, name, version))
     }
 
-    /// A version is gone: what it got goes to the others.
+    /// A version of a model is gone: what it got goes to the others.
     pub(crate) fn forget_traffic_of(&mut self, loaded_as: &str, effects: &mut Vec<Effect>) {
         let VersionedName { name, version } = VersionedName::parse(loaded_as);
         // Loaded with and without its number.
         if self.has_version(name, version) {
             return;
         }
-        let Some(traffic) = self.traffic.get_mut(name) else { return };
-        let had_weight = traffic.weights.remove(&version).is_some();
-        let was_shadow = traffic.shadow.take_if(|shadow| shadow.version == version).is_some();
-        if had_weight || was_shadow {
-            effects.push(Effect::TrafficSet { model: name.to_owned(), traffic: traffic.clone() });
+        if let Some(traffic) = self.traffic_without(name, &[version]) {
+            effects.push(Effect::TrafficSet { model: name.to_owned(), traffic });
         }
-        if traffic.is_empty() {
+    }
+
+    /// Takes versions that are gone out of a split; what is left of it, if they had a part.
+    pub(crate) fn traffic_without(&mut self, name: &str, gone: &[u64]) -> Option<Traffic> {
+        let traffic = self.traffic.get_mut(name)?;
+        let before = traffic.clone();
+        traffic.weights.retain(|version, _| !gone.contains(version));
+        traffic.shadow.take_if(|shadow| gone.contains(&shadow.version));
+        let left = traffic.clone();
+        if left.is_empty() {
             self.traffic.remove(name);
         }
+        (left != before).then_some(left)
     }
 
     /// The traffic splits by model or pipeline, each of versions that are loaded.

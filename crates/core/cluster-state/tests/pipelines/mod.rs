@@ -68,7 +68,7 @@ fn one_version_goes_by_its_name_and_hands_its_share_of_the_traffic_to_the_others
         scene.done(&pipeline("p", version, &["m", "n"]));
     }
     let effects = scene.done(&traffic("p", &[(1, 19), (2, 1)]));
-    assert_eq!(effects[0].to_string(), "traffic of model p: 95 % to version 1, 5 % to version 2");
+    assert_eq!(effects[0].to_string(), "traffic of pipeline p: 95 % to version 1, 5 % to version 2");
     assert_eq!(scene.refused(&traffic("p", &[(4, 1)])), Refusal::UnknownPipeline { name: "p@4".into() });
     let copies = Traffic { weights: [].into(), shadow: Some(Shadow { version: 3, percent: 5 }) };
     let refused = scene.refused(&operate(Action::SetTraffic { model: "p".into(), traffic: copies })).to_string();
@@ -77,9 +77,15 @@ fn one_version_goes_by_its_name_and_hands_its_share_of_the_traffic_to_the_others
     assert_eq!(scene.refused(&unload_pipeline("p@4")), Refusal::UnknownPipeline { name: "p@4".into() });
     let effects = scene.done(&unload_pipeline("p@2"));
     let words: Vec<_> = effects.iter().map(ToString::to_string).collect();
-    assert_eq!(words, ["pipeline p@2 unloaded", "traffic of model p: 100 % to version 1"]);
+    assert_eq!(words, ["pipeline p@2 unloaded", "traffic of pipeline p: 100 % to version 1"]);
     assert_eq!(scene.state.pipelines().keys().collect::<Vec<_>>(), ["p@1", "p@3"]);
-    scene.done(&unload_pipeline("p"));
+
+    scene.done(&traffic("p", &[(1, 19), (3, 1)]));
+    let last = scene.state.operations().last().unwrap();
+    assert_eq!(last.what, "split traffic of pipeline p: 95 % to version 1, 5 % to version 3");
+    let words: Vec<_> = scene.done(&unload_pipeline("p")).iter().map(ToString::to_string).collect();
+    let split = "traffic of pipeline p: all to the latest version";
+    assert_eq!(words, ["pipeline p@1 unloaded", "pipeline p@3 unloaded", split]);
     assert!(scene.state.pipelines().is_empty() && scene.state.traffic().is_empty());
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symphony_types::{LatencyProfile, Nanos, PROFILE_BATCH_MAX};
 
-use super::declaration_limits::{DECLARATION_BYTES_MAX, DECLARED_NAME_BYTES_MAX, STAGE_TENSORS_MAX};
+use super::declaration_limits::{DECLARATION_BYTES_MAX, DECLARED_NAME_BYTES_MAX, PICTURES_MAX, STAGE_TENSORS_MAX};
 use super::declared::{Crop, DeclaredEdge, InputData, PipelineDeclaration};
 use crate::limits::{EDGES_MAX, STAGES_MAX};
 use crate::pipeline::{EdgeSpec, Pipeline, PipelineSpec, Stage};
@@ -130,6 +130,11 @@ impl PipelineDeclaration {
             if !names.insert((key, name)) {
                 return Err(Refused::new(key, "another name for each", format!("`{name}` twice")));
             }
+        }
+        let pictures = self.inputs.iter().filter(|input| input.data == InputData::Picture).count();
+        if pictures > PICTURES_MAX {
+            let expected = format!("at most {PICTURES_MAX} picture (TYPE_STRING)");
+            return Err(Refused::new("input", expected, pictures));
         }
         for (at, stage) in self.stages.iter().enumerate() {
             let key = |what: &str| format!("step.{at}.{what}");

@@ -100,8 +100,7 @@ fn as_budgeted((profile, budget): (LatencyProfile, Nanos)) -> LatencyProfile {
 }
 
 fn info(declaration: &PipelineDeclaration, wiring: &Wiring, models: &[Option<&Route>], has_plan: bool) -> ModelInfo {
-    let pictures: Vec<_> =
-        (0..declaration.inputs.len()).filter(|&at| declaration.inputs[at].data == InputData::Picture).collect();
+    let is_picture = |input: &&symphony_pipeline::PipelineInput| input.data == InputData::Picture;
     let mut image = None;
     let input = |(at, input): (usize, &symphony_pipeline::PipelineInput)| match &input.data {
         InputData::Tensor { data_type, item_shape } => {
@@ -132,13 +131,9 @@ fn info(declaration: &PipelineDeclaration, wiring: &Wiring, models: &[Option<&Ro
         }
     };
     let pipeline = PipelineInfo {
-        picture: pictures.first().map(|&at| declaration.inputs[at].name.clone()),
+        picture: declaration.inputs.iter().find(is_picture).map(|input| input.name.clone()),
         any_rows: declaration.outputs.iter().map(|output| output.any_rows).collect(),
         steps: declaration.stages.iter().map(step).collect(),
-    };
-    let state = match pictures.len() {
-        0 | 1 => state(declaration, models, has_plan),
-        count => ModelState::Unavailable(format!("it takes {count} pictures; frontends take one")),
     };
     ModelInfo {
         name: declaration.name.clone(),
@@ -153,7 +148,7 @@ fn info(declaration: &PipelineDeclaration, wiring: &Wiring, models: &[Option<&Ro
         platform: "ensemble".to_owned(),
         slo: declaration.slo(),
         sheds: models.iter().flatten().any(|route| route.info.sheds),
-        state,
+        state: state(declaration, models, has_plan),
         pipeline: Some(Arc::new(pipeline)),
     }
 }

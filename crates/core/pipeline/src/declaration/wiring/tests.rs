@@ -93,7 +93,17 @@ fn what_is_not_connected_or_connected_wrongly_is_refused_in_words() {
         (
             "`spare`, which no step takes",
             refused(|p| {
-                p.inputs.push(PipelineInput { name: "spare".into(), data: InputData::Picture });
+                let data = InputData::Tensor { data_type: DataType::Fp32, item_shape: vec![1] };
+                p.inputs.push(PipelineInput { name: "spare".into(), data });
+            }),
+        ),
+        (
+            "key `input`: expected at most 1 picture (TYPE_STRING), got 2",
+            // One for each stage: frontends take one with a request.
+            refused(|p| {
+                p.inputs.push(PipelineInput { name: "second".into(), data: InputData::Picture });
+                p.stages[1].inputs = map(&[("pixels", "second")]);
+                p.edges.clear();
             }),
         ),
         (
