@@ -34,7 +34,7 @@ pub struct PipelineLoadView {
     pub since: u64,
     /// Requests with an end; not those whose clients have gone.
     pub ended: u64,
-    /// Of these: given up, late or failed.
+    /// Of these: refused since the version was not ready or too slow, given up, late or failed.
     pub bad: u64,
 }
 
@@ -49,11 +49,13 @@ pub struct StageReadiness {
     pub readiness: Option<Readiness>,
 }
 
-/// What a frontend has counted of a pipeline since its last report.
+/// What a frontend has counted of a pipeline: since its last report, and how requests ended since it was first asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PipelineCounts {
     /// The version that was counted; the counts of another are not comparable.
     pub version: u64,
+    /// Since when ends are counted, in nanoseconds since 1970. If it is another time, they began at 0 again.
+    pub begun_unix_ns: u64,
     /// Over which time.
     pub within: Nanos,
     /// Items whose source was asked.
@@ -64,9 +66,9 @@ pub struct PipelineCounts {
     pub hops: Nanos,
     /// How many of these there were.
     pub hop_count: u64,
-    /// Requests that have ended, without those whose clients have gone.
+    /// Requests that have ended since `begun_unix_ns`, without those whose clients have gone.
     pub ended: u64,
-    /// Of these: given up, late or failed.
+    /// Of these: refused since the version was not ready or too slow, given up, late or failed.
     pub bad: u64,
 }
 
@@ -314,6 +316,7 @@ impl From<pb::PipelineCounts> for (String, PipelineCounts) {
     fn from(counts: pb::PipelineCounts) -> Self {
         let counted = PipelineCounts {
             version: counts.version,
+            begun_unix_ns: counts.begun_unix_ns,
             within: Nanos::new(counts.within_ns),
             items: counts.items,
             edges: counts.results.into_iter().zip(counts.led_to).collect(),
@@ -332,6 +335,7 @@ impl From<(&String, &PipelineCounts)> for pb::PipelineCounts {
         Self {
             name: name.clone(),
             version: counts.version,
+            begun_unix_ns: counts.begun_unix_ns,
             within_ns: counts.within.get(),
             items: counts.items,
             results,
@@ -423,7 +427,7 @@ pub(super) mod tests {
             assert!(refused.contains(words), "{refused}");
         }
         let mut counts = PipelineCounts { version: 3, items: 2, edges: vec![(2, 3)], ..PipelineCounts::default() };
-        (counts.ended, counts.bad) = (5, 1);
+        (counts.ended, counts.bad, counts.begun_unix_ns) = (5, 1, 8);
         let name = "p".to_owned();
         assert_eq!(<(String, PipelineCounts)>::from(pb::PipelineCounts::from((&name, &counts))), (name, counts));
     }

@@ -67,13 +67,13 @@ impl Viewer {
         if !self.leadership.borrow().is_leader {
             return view;
         }
-        let (now, reported) = (Instant::now(), self.reported.lock().unwrap_or_else(PoisonError::into_inner));
+        let (now, mut reported) = (Instant::now(), self.reported.lock().unwrap_or_else(PoisonError::into_inner));
         for (&id, subcluster) in &mut view.subclusters {
             subcluster.advice = reported.scaling.advice(id).as_ref().map(view::advice);
             subcluster.load = reported.last.of(id, now);
         }
         for (loaded_as, pipeline) in &mut view.pipelines {
-            pipeline.load = Some(reported.pipelines.load_of(loaded_as));
+            pipeline.load = Some(reported.pipelines.load_of(view.applied_index, loaded_as));
         }
         view.events.extend(reported.slow_gpus.notes());
         view.events.sort_by_key(|event| event.index);

@@ -50,6 +50,28 @@ struct Counted {
     faded: Faded,
 }
 
+/// How the requests for a version have ended at one frontend, as it said last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    begun_unix_ns: u64,
+    ended: u64,
+    bad: u64,
+}
+
+impl Said {
+    /// Takes what the frontend says now; returns what has come since. A report that is repeated, or overtaken by the
+    /// next one, brings nothing.
+    fn take(&mut self, counts: &PipelineCounts) -> (u64, u64) {
+        if self.begun_unix_ns != counts.begun_unix_ns {
+            *self = Self { begun_unix_ns: counts.begun_unix_ns, ended: 0, bad: 0 };
+        }
+        let (ended, bad) = (counts.ended.max(self.ended), counts.bad.min(counts.ended).max(self.bad));
+        let new = (ended - self.ended, bad - self.bad);
+        (self.ended, self.bad) = (ended, bad);
+        new
+    }
+}
+
 /// What is measured of a version of a pipeline, over all frontends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeasuredPipeline {
@@ -67,14 +89,18 @@ pub(crate) struct PipelineBook {
     over: Duration,
     /// By the names of versions.
     counted: BTreeMap<String, BTreeMap<FrontendId, Counted>>,
-    /// How the requests of versions have ended.
-    ends: BTreeMap<String, PipelineLoadView>,
+    /// The log index as of which this replica counts ends; none before it leads the group.
+    since: Option<u64>,
+    /// How requests have ended since then, requests and bad ones, by the names of versions.
+    ends: BTreeMap<String, (u64, u64)>,
+    /// What each frontend said last of its versions. The next reports are counted from its first one since then.
+    said: BTreeMap<FrontendId, BTreeMap<String, Said>>,
 }
 
 impl PipelineBook {
     /// Counts are averages over about `over`.
     pub(crate) const fn new(over: Duration) -> Self {
-        Self { over, counted: BTreeMap::new(), ends: BTreeMap::new() }
+        Self { over, counted: BTreeMap::new(), since: None, ends: BTreeMap::new(), said: BTreeMap::new() }
     }
 
     /// Takes a frontend's report. Reports on pipelines or versions that are not loaded are ignored.
@@ -88,15 +114,21 @@ impl PipelineBook {
         let is_loaded = |loaded_as: &String| state.pipelines().contains_key(loaded_as);
         self.counted.retain(|loaded_as, _| is_loaded(loaded_as));
         self.ends.retain(|loaded_as, _| is_loaded(loaded_as));
+        self.said.retain(|frontend, _| state.frontends().contains_key(frontend));
+        self.since.get_or_insert(state.applied_index());
+        let is_first = !self.said.contains_key(&from);
+        let said = self.said.entry(from).or_default();
+        said.retain(|loaded_as, _| is_loaded(loaded_as));
         for (name, counts) in reported {
             let loaded_as = VersionedName { name: &name, version: counts.version }.loaded_as();
             if !is_loaded(&loaded_as) || counts.within == Nanos::ZERO || counts.edges.len() > EDGES_MAX {
                 continue;
             }
-            let begin = || PipelineLoadView { since: state.applied_index(), ..PipelineLoadView::default() };
-            let ends = self.ends.entry(loaded_as.clone()).or_insert_with(begin);
-            ends.ended = ends.ended.saturating_add(counts.ended);
-            ends.bad = ends.bad.saturating_add(counts.bad);
+            let (ended, bad) = said.entry(loaded_as.clone()).or_default().take(&counts);
+            if !is_first {
+                let ends = self.ends.entry(loaded_as.clone()).or_default();
+                *ends = (ends.0.saturating_add(ended), ends.1.saturating_add(bad));
+            }
             let by_frontend = self.counted.entry(loaded_as).or_default();
             by_frontend.retain(|_, counted| now.saturating_duration_since(counted.reported) < SILENT_AFTER);
             let fresh = || Counted { reported: now, faded: Faded::default() };
@@ -125,34 +157,63 @@ impl PipelineBook {
         }
     }
 
-    /// How the requests of a version have ended since this replica leads the group.
-    pub(crate) fn load_of(&self, loaded_as: &str) -> PipelineLoadView {
-        self.ends.get(loaded_as).copied().unwrap_or_default()
+    /// How the requests of a version have ended since this replica leads the group. All versions are counted from the
+    /// same index, which is `applied_index` if nothing was counted before.
+    pub(crate) fn load_of(&mut self, applied_index: u64, loaded_as: &str) -> PipelineLoadView {
+        let since = *self.since.get_or_insert(applied_index);
+        let (ended, bad) = self.ends.get(loaded_as).copied().unwrap_or_default();
+        PipelineLoadView { since, ended, bad: bad.min(ended) }
     }
 
     /// Forgets all: another replica leads the group.
     pub(crate) fn clear(&mut self) {
-        self.counted.clear();
-        self.ends.clear();
+        *self = Self::new(self.over);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use symphony_cluster_state::{Command, FrontendRegistration};
+    use symphony_types::BootId;
+
     use super::*;
-    use crate::planning::splits::tests::with_pipeline;
+    use crate::planning::splits::tests::{load, with_pipeline};
 
     fn counts(items: u64, led_to: u64) -> PipelineCounts {
         PipelineCounts {
             version: 1,
+            begun_unix_ns: 5,
             within: Nanos::from_millis(1000),
             items,
             edges: vec![(items, led_to)],
             hops: Nanos::from_millis(items),
             hop_count: items,
-            ended: items,
-            bad: items / 100,
+            ..PipelineCounts::default()
         }
+    }
+
+    fn ends(version: u64, begun_unix_ns: u64, ended: u64, bad: u64) -> (String, PipelineCounts) {
+        ("p".to_owned(), PipelineCounts { version, begun_unix_ns, ended, bad, ..counts(1, 1) })
+    }
+
+    /// The pipeline in two versions, and two frontends.
+    fn with_frontends() -> ClusterState {
+        let mut state = with_pipeline();
+        load(&mut state, 2);
+        register(&mut state, "f");
+        register(&mut state, "g");
+        state
+    }
+
+    fn register(state: &mut ClusterState, name: &str) {
+        let (data_addr, console_addr) = ("f:1".to_owned(), "f:2".to_owned());
+        let registration = FrontendRegistration { name: name.into(), boot: BootId::new(1), data_addr, console_addr };
+        apply(state, &Command::RegisterFrontend(registration));
+    }
+
+    fn apply(state: &mut ClusterState, command: &Command) {
+        let outcome = state.apply(state.applied_index() + 1, command).outcome;
+        assert!(outcome.is_ok(), "{outcome:?}");
     }
 
     #[test]
@@ -174,9 +235,7 @@ mod tests {
         let hop_ns = measured.hop.unwrap().get() as f64;
         assert!(near(measured.rate_rps.unwrap(), 200.0) && near(hop_ns, 1e6), "{measured:?}");
         assert!(near(measured.gammas[0], 1.5), "{measured:?}");
-        assert_eq!((book.counted.len(), book.load_of("other@1").ended), (1, 0), "nobody serves the other one");
-        let since = state.applied_index();
-        assert_eq!(book.load_of("p@1"), PipelineLoadView { since, ended: 4000, bad: 40 });
+        assert_eq!(book.counted.len(), 1, "nobody serves the other one");
         // One is silent; the other finds twice as much.
         for second in 20..40 {
             book.take(at(second), &state, FrontendId::new(1), [("p".to_owned(), counts(100, 300))]);
@@ -188,8 +247,52 @@ mod tests {
         book.take(at(40), &state, FrontendId::new(3), [("p".to_owned(), absurd)]);
         assert_eq!(book.measured(at(40), "p@1", 1), measured, "that version is not loaded");
         assert!(book.measured(at(60), "p@1", 1).rate_rps.is_none());
-        assert_eq!(book.load_of("p@1").ended, 6000, "who is silent has counted");
+    }
+
+    #[test]
+    fn ends_are_counted_once_whatever_reports_are_lost_repeated_or_late() {
+        let (mut state, now) = (with_frontends(), Instant::now());
+        let [one, other] = [1, 2].map(FrontendId::new);
+        let mut book = PipelineBook::new(Duration::from_secs(5));
+        let since = state.applied_index();
+        let counted = |ended, bad| PipelineLoadView { since, ended, bad };
+        // What ended before this replica led the group is not in its counts.
+        book.take(now, &state, one, [ends(1, 5, 1000, 100)]);
+        book.take(now, &state, other, []);
+        assert_eq!(book.load_of(since, "p@1"), counted(0, 0));
+        book.take(now, &state, one, [ends(1, 5, 1050, 110)]);
+        book.take(now, &state, one, [ends(1, 5, 1050, 110)]);
+        book.take(now, &state, one, [ends(1, 5, 1020, 105)]);
+        assert_eq!(book.load_of(since, "p@1"), counted(50, 10), "repeated, and one that was overtaken");
+        book.take(now, &state, one, [ends(1, 5, 1090, 110)]);
+        // It was asked for the first time after this replica led the group.
+        book.take(now, &state, other, [ends(1, 6, 7, 9)]);
+        assert_eq!(book.load_of(since, "p@1"), counted(97, 17), "more bad ones than there are do not count");
+        // A frontend that begins again counts from nothing.
+        book.take(now, &state, one, [ends(1, 8, 3, 0)]);
+        assert_eq!(book.load_of(since, "p@1"), counted(100, 17));
+        book.take(now + 2 * SILENT_AFTER, &state, one, [ends(2, 8, u64::MAX, 0)]);
+        book.take(now + 2 * SILENT_AFTER, &state, other, [ends(2, 8, 1, 0), ends(9, 8, 1, 0)]);
+        assert_eq!(book.load_of(since, "p@2"), counted(u64::MAX, 0));
+        assert_eq!(book.load_of(since, "p@1"), counted(100, 17), "who is silent has counted");
+        assert_eq!(book.load_of(since, "p@9"), counted(0, 0));
+
+        apply(&mut state, &Command::ForgetFrontend { frontend: one, boot: BootId::new(1) });
+        book.take(now, &state, other, []);
+        assert_eq!(book.said.keys().collect::<Vec<_>>(), [&other]);
         book.clear();
-        assert_eq!(book.load_of("p@1"), PipelineLoadView::default());
+        assert_eq!(book.load_of(7, "p@1"), PipelineLoadView { since: 7, ended: 0, bad: 0 });
+    }
+
+    #[test]
+    fn all_versions_are_counted_from_the_same_index() {
+        let (mut state, now) = (with_frontends(), Instant::now());
+        let mut book = PipelineBook::new(Duration::from_secs(5));
+        let since = state.applied_index();
+        book.take(now, &state, FrontendId::new(1), [ends(1, 5, 1, 0)]);
+        register(&mut state, "h");
+        // The first report on the second one: a canary that compares both would begin its step again.
+        book.take(now, &state, FrontendId::new(1), [ends(2, 5, 1, 0)]);
+        assert_eq!(["p@1", "p@2", "p@3"].map(|one| book.load_of(since + 1, one).since), [since; 3]);
     }
 }

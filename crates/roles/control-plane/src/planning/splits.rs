@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use symphony_cluster_state::{ClusterState, Command, LoadedPipeline};
-use symphony_pipeline::{CommittedSplit, Cost, DeclaredStage, PipelineDeclaration, split, spread};
+use symphony_pipeline::{CommittedSplit, Cost, DeclaredStage, PipelineDeclaration, WiredEdge, split, spread};
 use symphony_types::{Finite, LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName};
 use tokio::task::JoinHandle;
 
@@ -132,12 +132,53 @@ pub(crate) fn questions(
     learnt: &LearntProfiles,
     delays: Nanos,
 ) -> Vec<Question> {
-    let question = |(loaded_as, pipeline): (&String, &LoadedPipeline)| {
+    let known = |(loaded_as, pipeline): (&String, &LoadedPipeline)| {
         // As it was checked when it was loaded.
-        let edges = pipeline.declaration.validate().ok()?.edges.len();
-        Question::of(state, pipeline, learnt, book.measured(now, loaded_as, edges), delays)
+        let edges = pipeline.declaration.validate().ok()?.edges;
+        let measured = book.measured(now, loaded_as, edges.len());
+        Some(Known { pipeline: pipeline.clone(), edges, measured })
     };
-    state.pipelines().iter().filter_map(question).collect()
+    let known: Vec<_> = state.pipelines().iter().filter_map(known).collect();
+    let question = |one: &Known| Question::of(state, &one.pipeline, learnt, one.measured_or_as_others(&known), delays);
+    known.iter().filter_map(question).collect()
+}
+
+/// A version of a pipeline, and what is measured of it.
+#[derive(Debug)]
+struct Known {
+    pipeline: LoadedPipeline,
+    edges: Vec<WiredEdge>,
+    measured: MeasuredPipeline,
+}
+
+impl Known {
+    /// What is measured of it, and where that is nothing yet, of the pipeline's other versions, beginning with the one
+    /// that is asked most: it may take over all of their requests at once.
+    fn measured_or_as_others(&self, known: &[Self]) -> MeasuredPipeline {
+        let is_other = |other: &&Self| {
+            let (own, other) = (&self.pipeline.declaration, &other.pipeline.declaration);
+            own.name == other.name && own.version != other.version
+        };
+        let rate = |other: &Self| other.measured.rate_rps.unwrap_or(0.0);
+        let mut others: Vec<_> = known.iter().filter(is_other).collect();
+        others.sort_by(|one, other| rate(other).total_cmp(&rate(one)));
+        let gamma = |(at, edge): (usize, &WiredEdge)| {
+            let is_same = |other: &&WiredEdge| (&other.spec.from, &other.spec.to) == (&edge.spec.from, &edge.spec.to);
+            let of_other = |other: &&Self| {
+                let pairs = other.edges.iter().zip(&other.measured.gammas);
+                pairs.filter(|(edge, _)| is_same(edge)).map(|(_, &gamma)| gamma).find(|gamma| !gamma.is_nan())
+            };
+            let own = self.measured.gammas.get(at).copied().filter(|gamma| !gamma.is_nan());
+            own.or_else(|| others.iter().find_map(of_other)).unwrap_or(f64::NAN)
+        };
+        let of_others = others.iter().filter_map(|other| other.measured.rate_rps).reduce(|one, other| one + other);
+        MeasuredPipeline {
+            // All of its requests may have been refused so far.
+            rate_rps: self.measured.rate_rps.filter(|&rate| rate > 0.0).or(of_others),
+            gammas: self.edges.iter().enumerate().map(gamma).collect(),
+            hop: self.measured.hop.or_else(|| others.iter().find_map(|other| other.measured.hop)),
+        }
+    }
 }
 
 /// The answers that the cluster is to agree to, and the pipelines whose SLO cannot be met.
@@ -206,7 +247,8 @@ impl Splitter {
 pub(crate) mod tests {
     use symphony_cluster_state::{Action, Operation};
     use symphony_pipeline::{DeclaredEdge, InputData, PipelineInput, PipelineOutput};
-    use symphony_types::{DataType, Level, OperationId, RequestValue, Signature, TensorSpec};
+    use symphony_protocol::view::PipelineCounts;
+    use symphony_types::{DataType, FrontendId, Level, OperationId, RequestValue, Signature, TensorSpec};
 
     use super::*;
     use crate::planning::problem::tests::{cluster_from, loaded_as};
@@ -255,12 +297,47 @@ pub(crate) mod tests {
             |from: &[u32], to: &[u32]| Signature { inputs: vec![tensor("x", from)], outputs: vec![tensor("y", to)] };
         loaded_as(&mut state, "a", "left", signature(&[4], &[16, 4]));
         loaded_as(&mut state, "b", "left", signature(&[4], &[4]));
+        load(&mut state, 1);
+        state
+    }
+
+    /// The pipeline in this version, beside those that there are.
+    pub(crate) fn load(state: &mut ClusterState, version: u64) {
         let (id, actor) = (OperationId::new(state.applied_index().into()), "operator/ann".to_owned());
-        let action = Action::LoadPipeline(declaration());
+        let action = Action::LoadPipeline(PipelineDeclaration { version, ..declaration() });
         let command = Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action });
         let outcome = state.apply(state.applied_index() + 1, &command).outcome;
         assert!(outcome.is_ok(), "{outcome:?}");
-        state
+    }
+
+    #[test]
+    fn a_version_without_counts_is_split_by_those_of_the_others() {
+        let mut state = with_pipeline();
+        load(&mut state, 2);
+        load(&mut state, 3);
+        let (now, from) = (Instant::now(), FrontendId::new(1));
+        let mut book = PipelineBook::new(Duration::from_secs(5));
+        let asks = |state: &ClusterState, book: &PipelineBook| -> Vec<MeasuredPipeline> {
+            let all = questions(now, state, book, &LearntProfiles::default(), Nanos::ZERO);
+            all.into_iter().map(|question| question.measured).collect()
+        };
+        let nothing = asks(&state, &book);
+        assert!(nothing.iter().all(|one| one.rate_rps.is_none() && one.gammas[0].is_nan()), "{nothing:?}");
+        let counts = |version, items, rows| {
+            let within = Nanos::from_millis(1000);
+            let (edges, hops) = (vec![(items, rows * items)], Nanos::from_millis(items));
+            let counts = PipelineCounts { version, within, items, edges, hops, hop_count: items, ..Default::default() };
+            ("p".to_owned(), counts)
+        };
+        // The first one is asked most; of the second too little is known to say how its results fan out.
+        book.take(now, &state, from, [counts(1, 200, 7), counts(2, 10, 3)]);
+        let [first, second, third] = &asks(&state, &book)[..] else { panic!("three versions") };
+        assert_eq!((first.rate_rps, second.rate_rps, third.rate_rps), (Some(200.0), Some(10.0), Some(210.0)));
+        assert_eq!([&first.gammas, &second.gammas, &third.gammas], [&[7.0]; 3]);
+        assert_eq!((third.hop, second.hop), (first.hop, first.hop));
+        book.take(now, &state, from, [counts(3, 100, 2)]);
+        let third = &asks(&state, &book)[2];
+        assert_eq!((third.rate_rps, &third.gammas[..]), (Some(100.0), &[2.0][..]));
     }
 
     fn question(state: &ClusterState, measured: MeasuredPipeline) -> Question {

@@ -4,13 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use symphony_protocol::control as pb;
 use symphony_protocol::view::PipelineCounts;
 use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::{REQUEST_SECONDS, STEP_SECONDS};
@@ -51,10 +50,10 @@ struct PipelineLabels {
 struct Counted {
     /// The pipeline's name, without a version.
     name: String,
-    /// Since the last report.
+    /// Since it was first asked, as `begun` says.
     counts: PipelineCounts,
-    since: Instant,
-    // Its series, so that they can go with it. All versions of a pipeline have the same.
+    begun: Instant,
+    // The series that it counts in, so that they can go with it. Other versions may count in the same.
     ends: BTreeSet<StageEndLabels>,
     stages: BTreeSet<StageLabels>,
     edges: BTreeSet<EdgeLabels>,
@@ -99,19 +98,26 @@ impl PipelineCounters {
     fn with(&self, pipeline: &LivePipeline, then: impl FnOnce(&mut Counted)) {
         let (name, version) = (&pipeline.declaration.name, pipeline.declaration.version);
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let none = || PipelineCounts {
+            version,
+            begun_unix_ns: unix_ns(),
+            edges: vec![(0, 0); pipeline.wiring.edges.len()],
+            ..PipelineCounts::default()
+        };
         let begin = || Counted {
             name: name.clone(),
-            counts: PipelineCounts {
-                version,
-                edges: vec![(0, 0); pipeline.wiring.edges.len()],
-                ..PipelineCounts::default()
-            },
-            since: Instant::now(),
+            counts: none(),
+            begun: Instant::now(),
             ends: BTreeSet::new(),
             stages: BTreeSet::new(),
             edges: BTreeSet::new(),
         };
-        then(pipelines.entry(pipeline.info.loaded_as.clone()).or_insert_with(begin));
+        let counted = pipelines.entry(pipeline.info.loaded_as.clone()).or_insert_with(begin);
+        // It was loaded anew, with other edges.
+        if counted.counts.edges.len() != pipeline.wiring.edges.len() {
+            (counted.counts, counted.begun) = (none(), Instant::now());
+        }
+        then(counted);
     }
 
     /// The source was asked for this many items.
@@ -119,7 +125,15 @@ impl PipelineCounters {
         self.with(pipeline, |counted| counted.counts.items += items);
     }
 
-    /// A request has ended. One whose client has gone says nothing of the version.
+    /// A request was refused since the version was not ready, or would have taken longer than there was time.
+    pub(crate) fn request_refused(&self, pipeline: &LivePipeline) {
+        self.with(pipeline, |counted| {
+            counted.counts.ended += 1;
+            counted.counts.bad += 1;
+        });
+    }
+
+    /// A request that was taken in has ended. One whose client has gone says nothing of the version.
     pub(crate) fn request_ended(&self, loaded_as: &str, outcome: Outcome) {
         let is_bad = match outcome {
             Outcome::InTime => false,
@@ -186,46 +200,41 @@ impl PipelineCounters {
         });
     }
 
-    /// The counts of these versions of pipelines since the last call.
-    pub(crate) fn take(&self, now: Instant, is_wanted: impl Fn(&str) -> bool) -> Vec<pb::PipelineCounts> {
-        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let take = |counted: &mut Counted| {
-            let within = Nanos::from(now.saturating_duration_since(counted.since));
-            let emptied = PipelineCounts {
-                version: counted.counts.version,
-                edges: vec![(0, 0); counted.counts.edges.len()],
-                ..PipelineCounts::default()
-            };
-            counted.since = now;
-            let counts = PipelineCounts { within, ..std::mem::replace(&mut counted.counts, emptied) };
-            pb::PipelineCounts::from((&counted.name, &counts))
+    /// The counts of these versions of pipelines since each was first asked, by their names.
+    pub(crate) fn counted(&self, now: Instant, is_wanted: impl Fn(&str) -> bool) -> BTreeMap<String, PipelineCounts> {
+        let pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let until_now = |(loaded_as, counted): (&String, &Counted)| {
+            let within = Nanos::from(now.saturating_duration_since(counted.begun));
+            (loaded_as.clone(), PipelineCounts { within, ..counted.counts.clone() })
         };
-        pipelines.iter_mut().filter(|(loaded_as, _)| is_wanted(loaded_as)).map(|(_, counted)| take(counted)).collect()
+        pipelines.iter().filter(|(loaded_as, _)| is_wanted(loaded_as)).map(until_now).collect()
     }
 
-    /// Drops what was counted of versions that are gone, and their series, which go with the last version.
+    /// Drops what was counted of versions that are gone, and the series that no other version counts in.
     pub(crate) fn forget_unloaded(&self, is_loaded: impl Fn(&str) -> bool) {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = pipelines.keys().filter(|loaded_as| !is_loaded(loaded_as)).cloned().collect();
         let gone: Vec<_> = gone.iter().filter_map(|loaded_as| pipelines.remove(loaded_as)).collect();
-        for mut counted in gone {
-            if let Some(heir) = pipelines.values_mut().find(|other| other.name == counted.name) {
-                heir.ends.append(&mut counted.ends);
-                heir.stages.append(&mut counted.stages);
-                heir.edges.append(&mut counted.edges);
-                continue;
-            }
-            for labels in &counted.ends {
+        let left = || pipelines.values();
+        for counted in gone {
+            for labels in counted.ends.iter().filter(|labels| !left().any(|other| other.ends.contains(labels))) {
                 self.ends.remove(labels);
             }
-            for labels in &counted.stages {
+            for labels in counted.stages.iter().filter(|labels| !left().any(|other| other.stages.contains(labels))) {
                 self.durations.remove(labels);
             }
-            for labels in &counted.edges {
+            for labels in counted.edges.iter().filter(|labels| !left().any(|other| other.edges.contains(labels))) {
                 self.results.remove(labels);
                 self.led_to.remove(labels);
             }
-            self.hops.remove(&PipelineLabels { pipeline: counted.name });
+            if !left().any(|other| other.name == counted.name) {
+                self.hops.remove(&PipelineLabels { pipeline: counted.name });
+            }
         }
     }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -103,15 +103,21 @@ impl Inner {
         if cluster.is_cordoned() {
             return Err(InferError::Failed(FailReason::Draining));
         }
+        // These tell of the version, and canaries are judged by them; other refusals tell of the client or its quota.
+        let of_version = |error: InferError| {
+            self.pipeline_counters.request_refused(pipeline);
+            error
+        };
         if let Some(error) = self.pipeline_unready(pipeline) {
-            return Err(error);
+            return Err(of_version(error));
         }
-        let plan = pipeline.plan.clone().ok_or(InferError::Failed(FailReason::ModelNotReady))?;
+        let unready = || of_version(InferError::Failed(FailReason::ModelNotReady));
+        let plan = pipeline.plan.clone().ok_or_else(unready)?;
         let allowed = time_asked(requested, pipeline.info.slo)?;
         let left = allowed - Nanos::from(requested.arrived.elapsed());
         let least = plan.least();
         if left < least {
-            return Err(InferError::TooLittleForStages { allowed: left, least });
+            return Err(of_version(InferError::TooLittleForStages { allowed: left, least }));
         }
         Ok((allowed, plan))
     }

@@ -13,8 +13,8 @@ use symphony_pipeline::{
 };
 use symphony_protocol::dispatch::EndReason;
 use symphony_protocol::federation::{FederatedModelView, FederationView};
-use symphony_protocol::view::{KindProfile, PipelineView, Traffic, View};
-use symphony_telemetry::Traces;
+use symphony_protocol::view::{KindProfile, PipelineCounts, PipelineView, Traffic, View};
+use symphony_telemetry::{Registry, Traces};
 use symphony_types::{
     BootId, DataType, DropReason, Duty, Epoch, Finite, FrontendId, Invariant, LatencyProfile, ModelId, Nanos,
     RequestId, RequestValue, Signature, TensorSpec, Time, Transforms,
@@ -23,6 +23,8 @@ use symphony_types::{
 use super::checked_run::{report_open, report_violation};
 use super::host::longest_way;
 use super::stage_request::{StageInput, StageRequest};
+use crate::clusters::live_pipeline::LivePipeline;
+use crate::counts::pipeline_counters::PipelineCounters;
 use crate::inner::Inner;
 use crate::oip::{
     Caller, InferAnswer, InferError, InferRequest, ModelState, PipelineAnswer, Receipt, RequestContext,
@@ -131,6 +133,11 @@ fn request(frontend: &Inner, items: u32) -> InferRequest {
     }
 }
 
+/// What is counted of the pipeline's version 3.
+fn counted(frontend: &Inner) -> PipelineCounts {
+    frontend.pipeline_counters.counted(Instant::now(), |loaded_as| loaded_as == "p@3").remove("p@3").unwrap()
+}
+
 fn named(sequence: u64) -> RequestId {
     RequestId { frontend: FrontendId::new(2), boot: BootId::new(3), sequence }
 }
@@ -188,9 +195,9 @@ async fn rows_above_the_condition_are_asked_and_the_answer_says_which_they_were(
 
     let statistics = |name: &str| frontend.statistics.of(Some((name, None))).remove(0);
     assert_eq!((statistics("p").success.count, statistics("recognise").success.count), (1, 2));
-    let report = frontend.pipeline_counters.take(Instant::now(), |loaded_as| loaded_as == "p@3").remove(0);
-    assert_eq!((report.version, report.items, report.results, report.led_to, report.hops), (3, 1, vec![1], vec![2], 2));
-    assert_eq!((report.ended, report.bad), (1, 0));
+    let counts = counted(&frontend);
+    assert_eq!((counts.version, counts.items, counts.edges, counts.hop_count), (3, 1, vec![(1, 2)], 2));
+    assert_eq!((counts.ended, counts.bad), (1, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -270,7 +277,7 @@ async fn a_lost_stage_request_ends_the_request_with_its_reason_and_withdraws_the
     assert_eq!(error.error_status().reason, "queue_full");
     let counts = frontend.ledger.counts();
     assert_eq!((counts.dropped, counts.lost(0)), (1, 0));
-    let report = frontend.pipeline_counters.take(Instant::now(), |_| true).remove(0);
+    let report = counted(&frontend);
     assert_eq!((report.ended, report.bad), (1, 1));
     assert!(table.is_empty(), "its sibling is withdrawn");
 
@@ -475,7 +482,7 @@ async fn a_client_that_goes_reaches_all_stages() {
     assert!(table.is_empty());
     let counts = frontend.ledger.counts();
     assert_eq!((counts.accepted, counts.cancelled), (1, 1));
-    let report = frontend.pipeline_counters.take(Instant::now(), |_| true).remove(0);
+    let report = counted(&frontend);
     assert_eq!((report.ended, report.bad), (0, 0), "it says nothing of the version");
     let explanation = frontend.pipeline_memory.explain(named(1)).unwrap();
     let stages: Vec<_> = explanation.stages.iter().map(|stage| (stage.item, stage.outcome.as_str())).collect();
@@ -499,6 +506,14 @@ async fn what_cannot_be_met_is_refused_on_arrival_and_names_the_stage() {
     let error = frontend.infer(infer_request).await.unwrap_err();
     assert!(error.to_string().starts_with("stage `detect`: the model is not ready"), "{error}");
     assert_eq!(error.error_status().reason, "no_gpu");
+    // A canary would pass while all of its requests are refused.
+    assert_eq!((counted(&frontend).ended, counted(&frontend).bad), (2, 2));
+    let mut bad_input = request(&frontend, 1);
+    bad_input.deadline.exceed_slo = true;
+    bad_input.deadline.timeout = Some(Nanos::from_millis(100 * 60 * 60 * 1000));
+    cluster.show(&pipeline_view(false));
+    assert!(matches!(frontend.infer(bad_input).await, Err(InferError::InvalidRequest(_))));
+    assert_eq!(counted(&frontend).ended, 2, "that tells nothing of the version");
     let mut unsplit = pipeline_view(false);
     unsplit.pipelines.values_mut().for_each(|pipeline| pipeline.split = None);
     cluster.show(&unsplit);
@@ -538,8 +553,56 @@ async fn a_request_gets_the_version_that_it_names_or_that_the_traffic_says_or_th
     let mut elsewhere = pipeline_view(false);
     elsewhere.pipelines.clear();
     elsewhere.traffic.insert("p".into(), Traffic { weights: [(4, 1)].into(), shadow: None });
-    let of_two = frontend(vec![elsewhere, with_version_4(true)], FederationView::default());
+    let of_two = frontend(vec![elsewhere.clone(), with_version_4(true)], FederationView::default());
     assert_eq!(of_two.traffic_of("p"), None);
+    let mut with_both = with_version_4(true);
+    with_both.traffic.clone_from(&elsewhere.traffic);
+    let of_two = frontend(vec![pipeline_view(false), with_both], FederationView::default());
+    assert_eq!(of_two.traffic_of("p"), elsewhere.traffic.get("p").cloned());
+}
+
+#[tokio::test]
+async fn a_version_that_goes_takes_the_series_that_no_other_counts_in() {
+    let frontend = frontend(vec![with_version_4(true)], FederationView::default());
+    let [older, newer] = ["p@3", "p@4"].map(|loaded_as| frontend.pipeline(loaded_as).unwrap().1);
+    let registry = Registry::new("frontend");
+    let counters = PipelineCounters::new(&registry);
+    let ends = |pipeline: &LivePipeline, stage| {
+        counters.stage_ended(pipeline, stage, ("in_time", ""), Some(Duration::from_secs(1)))
+    };
+    ends(&older, 0);
+    ends(&older, 1);
+    ends(&newer, 0);
+    counters.led_on(&older, 0, 2);
+    counters.hop(&older, Instant::now(), Instant::now());
+    counters.forget_unloaded(|loaded_as| loaded_as == "p@4");
+    let shown = registry.encode();
+    assert!(shown.contains("stage=\"detect\"") && shown.contains("hop_seconds_count"), "{shown}");
+    assert!(!shown.contains("recognise"), "versions with other stages would add series for ever: {shown}");
+    counters.forget_unloaded(|_| false);
+    let shown = registry.encode();
+    assert!(!shown.contains("pipeline=\"p\""), "{shown}");
+}
+
+#[tokio::test]
+async fn a_version_that_is_loaded_anew_with_other_edges_is_counted_anew() {
+    let frontend = frontend(vec![pipeline_view(false)], FederationView::default());
+    let before = frontend.pipeline("p@3").unwrap().1;
+    frontend.pipeline_counters.led_on(&before, 0, 2);
+    frontend.pipeline_counters.request_refused(&before);
+    let mut other = pipeline_view(false);
+    let loaded = other.pipelines.get_mut("p@3").unwrap();
+    loaded.declaration.stages.truncate(1);
+    loaded.declaration.outputs.truncate(1);
+    loaded.declaration.edges.clear();
+    loaded.split.as_mut().unwrap().budgets_ns.truncate(1);
+    loaded.split.as_mut().unwrap().gammas.clear();
+    frontend.slots[0].cluster.get().unwrap().show(&other);
+    let (begun, after) = (counted(&frontend).begun_unix_ns, frontend.pipeline("p@3").unwrap().1);
+    frontend.pipeline_counters.count_items(&after, 5);
+    let counts = counted(&frontend);
+    assert_eq!((counts.items, counts.edges.len(), counts.ended), (5, 0, 0));
+    assert!(counts.begun_unix_ns != begun);
 }
 
 #[tokio::test]
