@@ -8,7 +8,7 @@ use symphony_protocol::control::control_client::ControlClient as Grpc;
 use symphony_protocol::view::{NoGpu, Traffic, View};
 use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
 
-use crate::apply_pipeline::{load_pipeline, unload_pipeline};
+use crate::pipeline_calls::{load_pipeline, unload_pipeline};
 use crate::rollout::{Next, Rollout};
 
 /// How long a model may take to load: 16 GB from a disk at 100 MB/s take 160 s, and a runtime's preparation takes
@@ -64,8 +64,8 @@ fn waits(no_gpu: Option<&(String, NoGpu)>) -> String {
 /// index from which on the versions are served, for callers that watch the cluster themselves.
 ///
 /// # Errors
-/// If the cluster refuses, a model cannot be loaded, no split meets the budget of a pipeline, a canary answers badly,
-/// or there is no progress for `within`, since no backend reports or no replica answers.
+/// If the cluster refuses, a model cannot be loaded, a canary answers badly, or there is no progress for `within`: no
+/// backend reports, no split meets the budget of a pipeline, or no replica answers.
 pub async fn apply(
     control: &ControlClient,
     mut rollout: Rollout,
@@ -76,12 +76,15 @@ pub async fn apply(
     let mut from = control.get(true, AGREE_WITHIN.min(within)).await?.applied_index;
     let mut view = control.watch("model repository");
     let (mut waiting, mut last) = (None, None);
+    // What the cluster said of the pipeline when it was loaded. It may be wrong, since the leader splits by what was
+    // measured: it is told if the pipeline is not ready in time.
+    let mut warning = String::new();
     // A view that was asked for, with the load in it.
     let mut fetched: Option<Arc<View>> = None;
     loop {
         let current = fetched.take().unwrap_or_else(|| Arc::clone(&view.borrow_and_update()));
         let is_old = current.applied_index < from;
-        let next = if is_old { Next::Wait(None) } else { rollout.next(&current, Instant::now()) };
+        let next = if is_old { rollout.wait() } else { rollout.next(&current, Instant::now()) };
         if last.as_ref() != Some(&next) {
             report(&next);
             last = Some(next.clone());
@@ -126,13 +129,7 @@ pub async fn apply(
                 from = control.get(true, within).await?.applied_index;
             }
             Next::LoadPipeline(declaration) => {
-                let loaded = load_pipeline(control, &declaration, fresh_operation_id()).await?;
-                if !loaded.warning.is_empty() {
-                    // It would be waited for in vain.
-                    let reason = format!("pipeline `{}`: {}", declaration.name, loaded.warning);
-                    let as_of = control.get(true, within).await?.applied_index;
-                    return Err(ApplyError::Failed { reason, as_of });
-                }
+                warning = load_pipeline(control, &declaration, fresh_operation_id()).await?.warning;
             }
             Next::UnloadPipeline(name) => {
                 unload_pipeline(control, &name, fresh_operation_id()).await?;
@@ -143,7 +140,10 @@ pub async fn apply(
                 let left = within.saturating_sub(since.elapsed());
                 let changed = tokio::time::timeout(left, view.changed()).await;
                 let changed = changed.map_err(|_| match next {
-                    Next::WaitForPipeline { pipeline, why } => ApplyError::Unready { pipeline, within, why },
+                    Next::WaitForPipeline { pipeline, why } => {
+                        let why = if warning.is_empty() { why } else { format!("{why}; {warning}") };
+                        ApplyError::Unready { pipeline, within, why }
+                    }
                     Next::Wait(no_gpu) => ApplyError::Late { within, no_gpu },
                     _ => ApplyError::Late { within, no_gpu: None },
                 })?;

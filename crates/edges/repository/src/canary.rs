@@ -98,7 +98,11 @@ impl TrialCounts {
 
     /// Of two models together, or of another one of the same lead.
     pub(crate) fn and(self, other: Self) -> Self {
-        Self { token: self.token.max(other.token), bad: self.bad + other.bad, ended: self.ended + other.ended }
+        Self {
+            token: self.token.max(other.token),
+            bad: self.bad.saturating_add(other.bad),
+            ended: self.ended.saturating_add(other.ended),
+        }
     }
 
     /// What was counted since `before`.

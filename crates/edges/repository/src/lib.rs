@@ -4,13 +4,13 @@
 //! cluster until it serves a model or pipeline, and [`apply()`] makes them.
 
 mod apply;
-mod apply_pipeline;
 mod canary;
 mod error;
 mod labels;
 mod model_config;
 mod no_difference;
 mod pipeline;
+mod pipeline_calls;
 mod repository;
 mod rollout;
 mod subject;
@@ -19,12 +19,12 @@ mod transforms;
 mod version_policy;
 
 pub use apply::{ApplyError, LOAD_WITHIN, apply, change_model, set_traffic};
-pub use apply_pipeline::{apply_pipeline, load_pipeline, pipeline_ready, unload, unload_pipeline};
 pub use canary::Canary;
 pub use error::RepositoryError;
 pub use labels::parse_labels;
 pub use model_config::{Device, Engine, ModelConfig, parameters};
 pub use pipeline::{RepositoryPipeline, parse_pipeline};
+pub use pipeline_calls::{load_pipeline, unload, unload_pipeline};
 pub use repository::{Repository, RepositoryEntry, RepositoryModel};
 pub use rollout::{Next, Rollout};
 pub use subject::versions;

@@ -109,6 +109,17 @@ impl Rollout {
         Self { trial: Some(Trial::of(canary)), ..self }
     }
 
+    /// The cluster was told to load what is wanted: it is not told again, also if another operator has unloaded it.
+    #[must_use]
+    pub fn given(self) -> Self {
+        Self { loaded: self.subject.names(), ..self }
+    }
+
+    /// What to do while the view is older than the last step.
+    pub(crate) fn wait(&self) -> Next {
+        self.subject.wait()
+    }
+
     /// Decides by the newest view. A load or unload is returned once: the caller gives it, or gives the rollout up. A
     /// split is returned until the view has it.
     pub fn next(&mut self, view: &View, now: Instant) -> Next {
@@ -554,7 +565,7 @@ mod tests {
         PipelineDeclaration {
             name: "p".into(),
             version,
-            slo_ns: 1,
+            slo_ns: 1_000_000_000,
             value: RequestValue::ONE,
             partial: false,
             items_max: 1,
@@ -570,14 +581,18 @@ mod tests {
         let mut rollout = Rollout::to_pipeline(&pipeline(2));
         let old = pipelines(&[(1, true)]);
         assert_eq!(rollout.next(&old, at(0)), Next::LoadPipeline(Box::new(pipeline(2))));
-        assert_eq!(rollout.next(&old, at(0)), Next::Wait(None), "the view is older than that");
+        let hidden = Next::WaitForPipeline { pipeline: "p".into(), why: "no replica has shown it".into() };
+        assert_eq!(rollout.next(&old, at(0)), hidden, "the view is older than that");
+        let mut given = Rollout::to_pipeline(&pipeline(2)).given();
+        assert_eq!(given.next(&old, at(0)), hidden, "another operator may have unloaded it");
         let next = rollout.next(&pipelines(&[(1, true), (2, false)]), at(1));
         let Next::WaitForPipeline { pipeline: name, why } = next else { panic!("{next:?}") };
         assert!(name == "p" && why.contains("its budget is not split"), "{why}");
         let both = pipelines(&[(1, true), (2, true)]);
         assert!(matches!(rollout.next(&both, at(2)), Next::WaitFor(_)), "not every frontend has seen it");
-        assert_eq!(rollout.next(&both, at(4)), Next::UnloadPipeline("p@1".into()));
-        assert_eq!(rollout.next(&pipelines(&[(2, true)]), at(4)), Next::Done);
+        assert!(matches!(rollout.next(&both, at(4)), Next::WaitFor(_)), "its requests end within its SLO");
+        assert_eq!(rollout.next(&both, at(5)), Next::UnloadPipeline("p@1".into()));
+        assert_eq!(rollout.next(&pipelines(&[(2, true)]), at(5)), Next::Done);
 
         let mut other = both;
         other.pipelines.get_mut("p@2").unwrap().declaration.partial = true;
@@ -592,11 +607,11 @@ mod tests {
         assert_eq!(rollout.next(&both, at(0)), Next::SetTraffic("p".into(), all_to(1)));
         both.traffic.insert("p".into(), all_to(1));
         assert!(matches!(rollout.next(&both, at(0)), Next::WaitFor(_)));
-        assert_eq!(rollout.next(&both, at(2)), Next::UnloadPipeline("p@2".into()));
+        assert_eq!(rollout.next(&both, at(3)), Next::UnloadPipeline("p@2".into()));
         let mut left = pipelines(&[(1, true)]);
         left.traffic = both.traffic;
-        assert_eq!(rollout.next(&left, at(2)), Next::SetTraffic("p".into(), Traffic::default()));
-        assert_eq!(rollout.next(&pipelines(&[(1, true)]), at(2)), Next::Done);
+        assert_eq!(rollout.next(&left, at(3)), Next::SetTraffic("p".into(), Traffic::default()));
+        assert_eq!(rollout.next(&pipelines(&[(1, true)]), at(3)), Next::Done);
     }
 
     #[test]
@@ -639,8 +654,8 @@ mod tests {
         let mut last = good;
         last.traffic.insert("p".into(), all);
         assert!(matches!(rollout.next(&last, at(61)), Next::WaitFor(_)));
-        assert_eq!(rollout.next(&last, at(63)), Next::UnloadPipeline("p@1".into()));
-        assert_eq!(rollout.next(&last, at(63)), Next::SetTraffic("p".into(), Traffic::default()));
+        assert_eq!(rollout.next(&last, at(64)), Next::UnloadPipeline("p@1".into()));
+        assert_eq!(rollout.next(&last, at(64)), Next::SetTraffic("p".into(), Traffic::default()));
     }
 
     #[test]

@@ -61,12 +61,33 @@ impl Subject {
         }
     }
 
-    /// Whether nothing is queued for a version that gets no requests since `waited` ago. For a pipeline nothing ever
-    /// is: its requests go on at the frontends that have them.
+    /// Whether nothing is queued for a version that gets no requests since `waited` ago. Nobody reports what frontends
+    /// have of a pipeline: its requests end within the SLO.
     pub(crate) fn is_idle(&self, view: &View, loaded_as: &str, waited: Duration) -> bool {
         match self {
             Self::Model(..) => is_idle(view, loaded_as, waited),
-            Self::Pipeline(_) => waited >= VIEWS_FOLLOW_WITHIN,
+            Self::Pipeline(_) => {
+                let slo = view.pipelines.get(loaded_as).map_or(Duration::ZERO, |known| known.declaration.slo().into());
+                waited >= VIEWS_FOLLOW_WITHIN + slo.min(QUEUED_MAX)
+            }
+        }
+    }
+
+    /// What to do while the view is older than the last step.
+    pub(crate) fn wait(&self) -> Next {
+        match self {
+            Self::Model(..) => Next::Wait(None),
+            Self::Pipeline(declaration) => {
+                Next::WaitForPipeline { pipeline: declaration.name.clone(), why: "no replica has shown it".to_owned() }
+            }
+        }
+    }
+
+    /// The names of the versions that are wanted.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        match self {
+            Self::Model(wanted, _) => wanted.keys().cloned().collect(),
+            Self::Pipeline(declaration) => [declaration.versioned().loaded_as()].into(),
         }
     }
 
@@ -88,7 +109,7 @@ impl Subject {
     ) -> Option<Next> {
         match self {
             Self::Model(wanted, device) => load_models(wanted, *device, view, given, unloaded),
-            Self::Pipeline(declaration) => load_pipeline(declaration, view, given),
+            Self::Pipeline(declaration) => load_pipeline(declaration, view, given, || self.wait()),
         }
     }
 }
@@ -139,12 +160,17 @@ fn load_models(
     failed.map(Next::Failed).or_else(|| waits.then_some(Next::Wait(no_gpu)))
 }
 
-fn load_pipeline(wanted: &PipelineDeclaration, view: &View, given: &mut BTreeSet<String>) -> Option<Next> {
+fn load_pipeline(
+    wanted: &PipelineDeclaration,
+    view: &View,
+    given: &mut BTreeSet<String>,
+    wait: impl Fn() -> Next,
+) -> Option<Next> {
     let loaded_as = wanted.versioned().loaded_as();
     let Some(known) = view.pipelines.get(&loaded_as) else {
-        // Given already: the view is older than that.
+        // Given already: the view is older than that, or another operator has unloaded it since.
         let is_new = given.insert(loaded_as);
-        return Some(if is_new { Next::LoadPipeline(Box::new(wanted.clone())) } else { Next::Wait(None) });
+        return Some(if is_new { Next::LoadPipeline(Box::new(wanted.clone())) } else { wait() });
     };
     if known.declaration != *wanted {
         return Some(Next::Failed(format!(

@@ -105,7 +105,7 @@ pub(crate) struct ModelLoadArgs {
 /// How the newest version of a folder is tried out, of a model or pipeline.
 #[derive(Debug, Args)]
 pub(crate) struct CanaryArgs {
-    /// With --repository: give the newest version this percentage of the requests that name no version, step by step,
+    /// Give the newest version in the repository this percentage of the requests that name no version, step by step,
     /// before it gets all of them and old versions are unloaded; roll it back if it answers badly.
     #[arg(long, value_name = "PERCENT,…", value_delimiter = ',', requires = "repository", conflicts_with = "operation_id",
           value_parser = clap::value_parser!(u32).range(1..=99))]

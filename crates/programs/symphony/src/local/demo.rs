@@ -71,8 +71,8 @@ async fn demo(args: &DemoArgs) -> anyhow::Result<()> {
         eprintln!("model {} is ready in sub-cluster {}", model.name, model.subcluster);
     }
     let pipeline = demo_models::pipeline(&models)?.context("a backend runs the models of its stages")?;
-    let operation = symphony_transport::fresh_operation_id();
-    crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;
+    crate::tools::pipeline::ask(&cluster.control, &pipeline, symphony_transport::fresh_operation_id()).await?;
+    crate::tools::pipeline::until_ready(&cluster.control, &pipeline.name, READY_WITHIN).await?;
     eprintln!("pipeline {} of detect and digits is ready", pipeline.name);
     let targets = DemoTarget::all(models.as_slice(), &pipeline);
     let report = load_and_kill(args, &layout, (models.as_slice(), &pipeline), &mut cluster).await;

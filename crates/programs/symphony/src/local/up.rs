@@ -207,10 +207,12 @@ async fn start(args: &UpArgs, layout: &Layout, dir: &Path) -> anyhow::Result<Loc
                 );
                 return Ok(cluster);
             }
-            let loaded = known.pipeline_versions(&pipeline.name).last().map(|latest| latest.declaration.clone());
-            let pipeline = loaded.unwrap_or(pipeline);
-            let operation = symphony_transport::fresh_operation_id();
-            crate::tools::pipeline::load_and_wait(&cluster.control, &pipeline, operation, READY_WITHIN).await?;
+            // A restarted cluster has it, and maybe a version beside it that was never ready.
+            if known.pipeline_versions(&pipeline.name).is_empty() {
+                let operation = symphony_transport::fresh_operation_id();
+                crate::tools::pipeline::ask(&cluster.control, &pipeline, operation).await?;
+            }
+            crate::tools::pipeline::until_ready(&cluster.control, &pipeline.name, READY_WITHIN).await?;
             println!("pipeline {} is ready", pipeline.name);
         }
     }

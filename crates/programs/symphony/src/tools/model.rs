@@ -232,7 +232,10 @@ async fn traffic(args: &ModelTrafficArgs) -> anyhow::Result<()> {
     if traffic.is_empty() && !args.clear {
         let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
         if versions(&view, &args.name).next().is_none() && view.pipeline_versions(&args.name).is_empty() {
-            return Err(bad_input(format!("no model is named `{}`; see `symphony get models`", args.name)));
+            return Err(bad_input(format!(
+                "no model or pipeline is named `{}`; see `symphony get models` and `symphony get pipelines`",
+                args.name
+            )));
         }
         println!("{}", view.traffic.get(&args.name).cloned().unwrap_or_default());
         return Ok(());

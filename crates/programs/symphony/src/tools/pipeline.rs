@@ -1,12 +1,13 @@
 //! `symphony pipeline`: load, unload; and pipelines as `get` and `describe` show them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use symphony_pipeline::PipelineDeclaration;
 use symphony_protocol::control::LoadPipelineReply;
 use symphony_protocol::view::{PipelineView, View};
-use symphony_repository::{Repository, Rollout, load_pipeline, pipeline_ready, unload_pipeline};
+use symphony_repository::{ApplyError, Repository, Rollout, load_pipeline, unload_pipeline};
 use symphony_transport::ControlClient;
 use symphony_types::{Nanos, OperationId};
 
@@ -35,22 +36,25 @@ fn refuse_federation(args: &FederationArgs) -> anyhow::Result<()> {
 
 async fn load(args: &PipelineLoadArgs) -> anyhow::Result<()> {
     refuse_federation(&args.federation)?;
+    let has_canary = !args.canary.canary.is_empty();
+    if has_canary && args.wait_s == 0 {
+        return Err(bad_input("--wait-s 0: a canary has to be watched; expected 1 or more"));
+    }
     let read = Repository::open(&args.repository).and_then(|repository| repository.pipeline(&args.name));
     let pipeline = read.map_err(bad_input)?;
     for note in &pipeline.notes {
         eprintln!("note: {note}");
     }
     let (control, declaration) = (args.cluster.control()?, &pipeline.declaration);
-    let rollout = tried_out(Rollout::to_pipeline(declaration), &args.canary)?;
+    let mut rollout = tried_out(Rollout::to_pipeline(declaration), &args.canary)?;
     // A canary has the others keep the traffic before the new one is loaded.
-    if args.canary.canary.is_empty() {
+    if !has_canary {
         ask(&control, declaration, args.operation.id()).await?;
-        if args.wait_s == 0 {
-            println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
-            return Ok(());
-        }
-    } else if args.wait_s == 0 {
-        return Err(bad_input("--wait-s 0: a canary has to be watched; expected 1 or more"));
+        rollout = rollout.given();
+    }
+    if args.wait_s == 0 {
+        println!("pipeline {} is to be served; see `symphony get pipelines`", args.name);
+        return Ok(());
     }
     let within = Duration::from_secs(args.wait_s);
     let folder = (args.repository.as_path(), Some(declaration.version));
@@ -59,30 +63,43 @@ async fn load(args: &PipelineLoadArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds a version of a pipeline to the cluster, and waits until it can be asked. Others stay.
-pub(crate) async fn load_and_wait(
+/// Makes the cluster agree to a version of a pipeline. Others stay.
+pub(crate) async fn ask(
     control: &ControlClient,
     declaration: &PipelineDeclaration,
     operation: OperationId,
-    within: Duration,
 ) -> anyhow::Result<()> {
-    let epoch = ask(control, declaration, operation).await?;
-    pipeline_ready(control, declaration, epoch, within).await?;
-    Ok(())
-}
-
-/// Makes the cluster agree to a version of a pipeline; returns the epoch as of which it is loaded.
-async fn ask(
-    control: &ControlClient,
-    declaration: &PipelineDeclaration,
-    operation: OperationId,
-) -> anyhow::Result<u64> {
     let result = load_pipeline(control, declaration, operation).await;
-    let LoadPipelineReply { epoch, warning } = result.map_err(|error| not_done(operation, error))?;
+    let LoadPipelineReply { warning, .. } = result.map_err(|error| not_done(operation, error))?;
     if !warning.is_empty() {
         eprintln!("warning: pipeline {}: {warning}", declaration.name);
     }
-    Ok(epoch)
+    Ok(())
+}
+
+/// Waits until any version of a pipeline can be asked.
+pub(crate) async fn until_ready(control: &ControlClient, name: &str, within: Duration) -> anyhow::Result<()> {
+    let mut view = control.watch(&format!("pipeline load {name}"));
+    let mut why = "no replica has shown it".to_owned();
+    let ready = async {
+        loop {
+            let current = Arc::clone(&view.borrow_and_update());
+            let unready: Vec<_> =
+                current.pipeline_versions(name).into_iter().map(|known| known.unready(&current)).collect();
+            if unready.contains(&None) {
+                return anyhow::Ok(());
+            }
+            // That of the latest one.
+            if let Some(reason) = unready.into_iter().flatten().last() {
+                why = reason;
+            }
+            view.changed().await?;
+        }
+    };
+    match tokio::time::timeout(within, ready).await {
+        Ok(ended) => ended,
+        Err(_) => Err(ApplyError::Unready { pipeline: name.to_owned(), within, why }.into()),
+    }
 }
 
 async fn unload(args: &PipelineUnloadArgs) -> anyhow::Result<()> {
@@ -130,6 +147,7 @@ pub(super) fn show(view: &View) -> Shown {
             "partial": declaration.partial, "ready": why.is_none(), "reason": why,
             "rate_rps": split.map(|split| split.rate_millirps as f64 / 1000.0),
             "hop_ms": split.map(|split| split.hop().as_millis_f64()),
+            "ended": pipeline.load.map(|load| load.ended), "bad": pipeline.load.map(|load| load.bad),
             "stages": stages.collect::<Vec<_>>(), "edges": edges(pipeline),
         }));
         rows.push(vec![

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use symphony_repository::{
     ApplyError, LOAD_WITHIN, Next, Repository, RepositoryEntry, RepositoryError as Unusable, RepositoryModel,
-    RepositoryPipeline, Rollout, apply, apply_pipeline, unload,
+    RepositoryPipeline, Rollout, apply, unload,
 };
 use symphony_telemetry::Registry;
 use symphony_transport::{ControlClient, ControlError};
@@ -284,7 +284,7 @@ async fn serve_pipeline(control: &ControlClient, pipeline: &RepositoryPipeline) 
     for note in &pipeline.notes {
         tracing::info!(pipeline = pipeline.declaration.name, "{note}");
     }
-    apply_pipeline(control, &pipeline.declaration, LOAD_WITHIN).await
+    apply(control, Rollout::to_pipeline(&pipeline.declaration), LOAD_WITHIN, |_| {}).await
 }
 
 fn list(repository: &Repository) -> Result<Vec<IndexEntry>, Unusable> {

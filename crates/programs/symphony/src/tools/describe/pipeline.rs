@@ -1,7 +1,7 @@
 //! A pipeline: its stages, what each has of the budget, and how results fan out.
 
 use symphony_pipeline::{InputData, WiredEdge};
-use symphony_protocol::view::View;
+use symphony_protocol::view::{PipelineLoadView, View};
 
 use super::{Description, elements, value};
 use crate::cli::What;
@@ -32,6 +32,10 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         let (rate_rps, hop_ms) = (split.rate_millirps as f64 / 1000.0, split.hop().as_millis_f64());
         format!("by {rate_rps:.1} requests per second, hops of {hop_ms:.2} ms")
     });
+    let ended = pipeline.load.map(|load| {
+        let PipelineLoadView { ended, bad, .. } = load;
+        format!("{ended} requests, {bad} of them refused as too slow or unready, given up, late or failed")
+    });
     let partial = if declaration.partial { "answers without what is lost" } else { "" };
     let facts = vec![
         ("state", pipeline.unready(view).unwrap_or_else(|| "ready".to_owned())),
@@ -43,6 +47,7 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         ("inputs", inputs.collect::<Vec<_>>().join(", ")),
         ("outputs", outputs.collect::<Vec<_>>().join(", ")),
         ("budget split", planned.unwrap_or_default()),
+        ("ended", ended.unwrap_or_default()),
     ];
     let ready = pipeline.readiness(view);
     let stages = declaration.stages.iter().zip(&ready).enumerate().map(|(at, (stage, ready))| {
