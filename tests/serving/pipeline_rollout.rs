@@ -101,6 +101,8 @@ fn versions_of_a_pipeline_take_over_from_each_other_and_no_request_fails() {
         let report = cluster.end_load(running).unwrap();
         report.check_safety().unwrap();
         report.check_nothing_failed().unwrap();
+        // Nor is any dropped or refused, but for what a busy machine does.
+        report.check_served(0.1).unwrap();
 
         phase("version 3 asks a model that is too slow: it is rolled back, and version 2 serves on");
         let slow = ["--alpha-ms", "1", "--beta-ms", "300", "--batch-max", "1", "--slo-ms", "500"];

@@ -90,6 +90,11 @@ fn pipelines_are_loaded_budgeted_kept_rolled_out_and_unloaded() {
         let _ = late.ended_with(1).complains(&["warning: pipeline both", "is not ready after 1 s"]);
         let states: Vec<_> = shown(cluster).as_array().unwrap().iter().map(|one| one["ready"].as_bool()).collect();
         assert_eq!(states, [Some(true), Some(false)]);
+        let _ = cluster.cli(&["pipeline", "unload", "both@2"]).ended_with(0);
+        let late = load(cluster, &["--wait-s", "1", "--canary", "10"]);
+        // The warning may be wrong, and is told when it was right.
+        let _ = late.ended_with(1).complains(&["is not ready after 1 s", "before its budget can be split: "]);
+        let _ = cluster.cli(&["model", "traffic", "both", "--clear"]).ended_with(0);
 
         phase("another one takes the place of both");
         write(cluster, "n", 300.0, 3);

@@ -161,7 +161,10 @@ fn versions_take_over_from_each_other_and_no_request_fails() {
         assert!(output.err.contains("cannot be met"), "{}", output.err);
         let _ = cluster.cli(&["model", "traffic", "m", "7=1"]).ended_with(2).complains(&["no model is named `m@7`"]);
         let _ = cluster.cli(&["model", "traffic", "m", "1:5"]).ended_with(2).complains(&["expected VERSION=NUMBER"]);
-        let _ = cluster.cli(&["model", "traffic", "nope"]).ended_with(2).complains(&["no model is named `nope`"]);
+        let _ = cluster
+            .cli(&["model", "traffic", "nope"])
+            .ended_with(2)
+            .complains(&["no model or pipeline is named `nope`"]);
         let _ = roll_out(cluster, &["--canary", "0"]).ended_with(2).complains(&["1..=99"]);
     });
 }
