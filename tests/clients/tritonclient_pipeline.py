@@ -151,7 +151,7 @@ def judge(module, address, token, digits, statuses, is_first):
     given = module.InferInput("PICTURE", [1], "BYTES")
     given.set_data_from_numpy(np.array([b"no picture"], dtype=np.object_))
     expect_refused(lambda: client.infer("canvas", [given]), statuses["invalid"], "PICTURE")
-    words = "is asked by pipeline `canvas`"
+    words = "is asked by pipeline `canvas@"
     expect_refused(lambda: client.unload_model("digits", headers=shown), statuses["invalid"], words)
 
     phase("it is unloaded; its models stay")
