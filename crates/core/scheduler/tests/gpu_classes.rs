@@ -197,18 +197,19 @@ fn demand_is_told_for_each_class_and_by_how_early_batches_start() {
     for sequence in 0..400 {
         queue.arrive(5 * sequence, sequence, 5 * sequence + 60);
     }
-    let Account { demand, alone, .. } = queue.0.take_account();
-    let [deferred, .., at_once] = demand.0[FAST.index()];
+    let demand = queue.0.take_account().demand;
+    let [deferred, .., at_once] = demand.busy[FAST.index()];
     let line = LatencyProfile::from_line(1.0, 5.0, 16).unwrap();
     assert_eq!(at_once, line.latency(1).saturating_mul(400), "one by one");
     // 200 a second: b with ℓ(b) + (b − 1) · 5 ms = 60 ms is a dozen, less what the profile's largest batch cuts.
     assert!(deferred < at_once.saturating_mul(2).saturating_sub(at_once), "{deferred} of {at_once}");
-    assert!(demand.0[FAST.index()].is_sorted(), "the earlier batches start, the smaller they are");
-    assert!(demand.0[slow().index()][8] > at_once, "a slower class takes longer");
+    assert!(demand.busy[FAST.index()].is_sorted(), "the earlier batches start, the smaller they are");
+    assert!(demand.busy[slow().index()][8] > at_once, "a slower class takes longer");
     // ℓ(1) is 6 and 22 ms of 60.
-    let slow_share = 22.0 / 60.0;
-    let shares = deferred.as_secs_f64() * 0.1 + demand.0[slow().index()][0].as_secs_f64() * slow_share;
-    assert!((alone.as_secs_f64() - shares).abs() < 1e-6, "{alone} of {shares} s");
+    for (class, alone_share) in [(FAST, 0.1), (slow(), 22.0 / 60.0)] {
+        let (alone, deferred) = (demand.alone[class.index()], demand.busy[class.index()][0]);
+        assert!((alone.as_secs_f64() / deferred.as_secs_f64() - alone_share).abs() < 1e-6, "{alone} of {deferred}");
+    }
     assert_eq!(queue.0.take_account(), Account::default(), "nothing came since");
 }
 

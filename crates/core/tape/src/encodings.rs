@@ -221,12 +221,12 @@ impl Coded for Overrun {
 
 impl Coded for Demand {
     fn put(&self, out: &mut Vec<u8>) {
-        self.0.iter().flatten().for_each(|time| time.put(out));
+        self.busy.iter().flatten().chain(&self.alone).for_each(|time| time.put(out));
     }
 
     fn take(from: &mut Source<'_>) -> Result<Self, TapeError> {
         let mut demand = Self::default();
-        for time in demand.0.iter_mut().flatten() {
+        for time in demand.busy.iter_mut().flatten().chain(&mut demand.alone) {
             *time = Coded::take(from)?;
         }
         Ok(demand)
@@ -382,8 +382,7 @@ coded_struct!(Account {
     value_max,
     longer,
     predicted,
-    demand,
-    alone
+    demand
 });
 coded_struct!(PoolSignal { pressure, early_start, overrun, gpus });
 coded_struct!(PoolInput { account, gpus_idle, gpus, consolidate });

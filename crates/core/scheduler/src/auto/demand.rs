@@ -2,24 +2,27 @@
 
 use symphony_types::{GPU_CLASSES_MAX, GpuClass, Nanos};
 
-use super::early_start::{DEMAND_LEVELS, WAITS};
+use super::early_start::{DEMAND_LEVELS, WAITS, load_max};
 use crate::DataDelay;
 use crate::queue::class_window::ClassWindow;
 use crate::ranker::gpu_counts::GpuCounts;
 
-/// GPU time per early-start level, for each GPU class as if all GPUs were of that class. The first level is that of
-/// deferred batches, the last that of single items.
+/// What the arrivals ask of GPUs, for each GPU class as if all GPUs were of that class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand(pub [[Nanos; DEMAND_LEVELS]; GPU_CLASSES_MAX]);
+pub struct Demand {
+    /// GPU time per early-start level. The first level is that of deferred batches, the last that of single items.
+    pub busy: [[Nanos; DEMAND_LEVELS]; GPU_CLASSES_MAX],
+    /// GPU time of deferred batches, each model's times the share of its requests' time that ℓ(1) takes, at most 1.
+    pub alone: [Nanos; GPU_CLASSES_MAX],
+}
 
 impl Demand {
     /// The sum of both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
-        for (sums, more) in self.0.iter_mut().zip(&other.0) {
-            for (sum, more) in sums.iter_mut().zip(more) {
-                *sum += *more;
-            }
+        let sums = self.busy.iter_mut().flatten().chain(&mut self.alone);
+        for (sum, more) in sums.zip(other.busy.iter().flatten().chain(&other.alone)) {
+            *sum += *more;
         }
         self
     }
@@ -31,7 +34,7 @@ impl Demand {
     pub(crate) fn loads(&self, gpus: &GpuCounts, within: Nanos) -> [f64; DEMAND_LEVELS] {
         std::array::from_fn(|level| {
             let demand =
-                self.0.iter().map(|class| class[level]).zip(&gpus.0).filter(|&(demand, _)| demand > Nanos::ZERO);
+                self.busy.iter().map(|class| class[level]).zip(&gpus.0).filter(|&(demand, _)| demand > Nanos::ZERO);
             let (mut nothing_asked, mut served) = (true, 0.0);
             for (demand, &gpus) in demand {
                 nothing_asked = false;
@@ -41,11 +44,32 @@ impl Demand {
         })
     }
 
-    /// Adds the GPU time of `items` items on this class.
-    pub(crate) fn add(&mut self, class: GpuClass, items: u64, item_times: &[Nanos; DEMAND_LEVELS]) {
-        for (sum, time) in self.0[class.index()].iter_mut().zip(item_times) {
+    /// The load that early starts may cause on `gpus`: [`load_max`] for the GPUs whose class leaves any time beside
+    /// ℓ(1). With several, each counts by the share of the demand that it serves, as in [`Self::loads`].
+    #[must_use]
+    pub(crate) fn load_max(&self, gpus: &GpuCounts) -> f64 {
+        let (mut able, mut served, mut alone) = (0, 0.0, 0.0);
+        for ((class, alone_time), &gpus) in self.busy.iter().zip(&self.alone).zip(&gpus.0) {
+            let deferred = class[0];
+            if *alone_time < deferred {
+                let serves = f64::from(gpus) / deferred.as_secs_f64();
+                able += gpus;
+                served += serves;
+                alone += serves * alone_time.as_secs_f64() / deferred.as_secs_f64();
+            }
+        }
+        // Without any such GPU no request can wait for one.
+        load_max(if served > 0.0 { alone / served } else { 1.0 }, able)
+    }
+
+    /// Adds `items` items on this class, of whose requests' time ℓ(1) takes `alone_share`.
+    pub(crate) fn add(&mut self, class: GpuClass, items: u64, item_times: &[Nanos; DEMAND_LEVELS], alone_share: f64) {
+        let class = class.index();
+        for (sum, time) in self.busy[class].iter_mut().zip(item_times) {
             *sum += time.saturating_mul(items);
         }
+        let deferred = item_times[0].saturating_mul(items);
+        self.alone[class] += Nanos::from_secs_f64(deferred.as_secs_f64() * alone_share.min(1.0));
     }
 }
 

@@ -31,8 +31,6 @@ pub struct Account {
     pub predicted: Nanos,
     /// Arrived load before shedding, per early-start level.
     pub demand: Demand,
-    /// Deferred demand on GPUs of all classes, each model's times its ℓ(1) over the time that its requests have.
-    pub alone: Nanos,
 }
 
 impl Account {
@@ -51,14 +49,6 @@ impl Account {
             longer: self.longer + other.longer,
             predicted: self.predicted + other.predicted,
             demand: self.demand.and(other.demand),
-            alone: self.alone + other.alone,
         }
-    }
-
-    /// The share of a request's time that ℓ(1) takes, in the mean over the deferred demand; zero without any.
-    #[must_use]
-    pub(crate) fn alone_share(&self) -> f64 {
-        let deferred = self.demand.0.iter().fold(Nanos::ZERO, |sum, class| sum + class[0]);
-        if deferred == Nanos::ZERO { 0.0 } else { self.alone.as_secs_f64() / deferred.as_secs_f64() }
     }
 }

@@ -2,7 +2,7 @@
 
 use symphony_types::{Nanos, Time};
 
-use crate::auto::early_start::{EarlyStart, load_max};
+use crate::auto::early_start::{EarlyStart, LOAD_MAX};
 use crate::meters::lateness_meter::Overrun;
 use crate::pool::account::Account;
 use crate::pool::pressure::Pressure;
@@ -128,11 +128,11 @@ impl PoolControl {
         // Shorter than the window if time began later.
         let ticks = self.current.saturating_sub(self.first.unwrap_or(0)).clamp(1, TICKS as u64);
         let loads = seen.demand.loads(&input.gpus, POOL_TICK.saturating_mul(ticks));
-        let load_max = load_max(seen.alone_share(), input.gpus.0.iter().sum());
-        let affordable = EarlyStart::affordable(&loads, load_max);
+        let affordable = EarlyStart::affordable(&loads, seen.demand.load_max(&input.gpus));
         // Near saturation no GPU can be left idle. The two decisions are close, and demand does not depend on them, so
         // they do not oscillate.
-        let consolidates = input.consolidate && affordable > EarlyStart::LEAST;
+        let has_spare = EarlyStart::affordable(&loads, LOAD_MAX) > EarlyStart::LEAST;
+        let consolidates = input.consolidate && has_spare;
         let early_start = if consolidates { EarlyStart::NONE } else { affordable };
         PoolSignal { pressure: self.pressure_of(&seen), early_start, overrun, gpus: input.gpus }
     }
@@ -253,7 +253,7 @@ mod tests {
     /// Demand that keeps this many GPUs of the first class busy for a tick, twice as many if batches start at once.
     fn asks(gpus: f64) -> Account {
         let mut demand = Demand::default();
-        for (level, busy_time) in demand.0[0].iter_mut().enumerate() {
+        for (level, busy_time) in demand.busy[0].iter_mut().enumerate() {
             *busy_time = Nanos::from_secs_f64(POOL_TICK.as_secs_f64() * gpus * (1.0 + level as f64 / 8.0));
         }
         Account { demand, ..Account::default() }
@@ -282,12 +282,17 @@ mod tests {
         near(starts(20.0), (0.1, 20.0));
     }
 
+    /// The same, where ℓ(1) takes this share of the time that requests have.
+    fn asks_tightly(gpus: f64, alone_share: f64) -> Account {
+        let mut account = asks(gpus);
+        account.demand.alone[0] = Nanos::from_secs_f64(account.demand.busy[0][0].as_secs_f64() * alone_share);
+        account
+    }
+
     #[test]
     fn batches_start_later_where_requests_have_little_time_beside_an_item() {
         let start = |alone_share: f64| {
-            let asked = asks(7.2);
-            let alone = Nanos::from_secs_f64(asked.demand.0[0][0].as_secs_f64() * alone_share);
-            let account = Account { alone, ..asked };
+            let account = asks_tightly(7.2, alone_share);
             let input = PoolInput { account, gpus: idle([10, 0]), ..PoolInput::default() };
             PoolControl::default().step(Time::ZERO + POOL_TICK, input).map(|signal| signal.early_start.share())
         };
@@ -353,6 +358,9 @@ mod tests {
         };
         assert_eq!((start(1, true), start(2, true)), (Some(0.0), Some(0.0)));
         assert_eq!(start(3, false), Some(1.0));
+        let tight = PoolInput { account: asks_tightly(5.0, 0.9), gpus, consolidate: true, ..PoolInput::default() };
+        let signal = PoolControl::default().step(Time::ZERO + POOL_TICK, tight);
+        assert_eq!(signal.map(|signal| signal.early_start.share()), Some(0.0), "half of the GPUs are to spare");
         let saturated = PoolInput { account: asks(9.5), gpus, consolidate: true, ..PoolInput::default() };
         let at = |tick: u64| Time::ZERO + POOL_TICK.saturating_mul(tick);
         let last = (4..30).map(|tick| control.step(at(tick), saturated)).last().flatten();
@@ -363,12 +371,30 @@ mod tests {
     fn gpus_of_several_classes_share_the_demand() {
         // One GPU of a class that needs two for all, three of one that needs six: each could do a half.
         let mut demand = Demand::default();
-        demand.0[0] = [POOL_TICK.saturating_mul(2); crate::DEMAND_LEVELS];
-        demand.0[1] = [POOL_TICK.saturating_mul(6); crate::DEMAND_LEVELS];
+        demand.busy[0] = [POOL_TICK.saturating_mul(2); crate::DEMAND_LEVELS];
+        demand.busy[1] = [POOL_TICK.saturating_mul(6); crate::DEMAND_LEVELS];
         assert_eq!(demand.loads(&idle([1, 3]), POOL_TICK), [1.0; crate::DEMAND_LEVELS]);
         assert_eq!(demand.loads(&idle([2, 6]), POOL_TICK), [0.5; crate::DEMAND_LEVELS]);
         assert_eq!(demand.loads(&idle([0, 0]), POOL_TICK)[0], f64::INFINITY, "nobody can do it");
         assert_eq!(Demand::default().loads(&idle([0, 0]), POOL_TICK)[0], 0.0, "nothing is asked");
+    }
+
+    #[test]
+    fn gpus_that_serve_little_of_the_demand_hardly_say_how_long_a_batch_may_wait() {
+        // Ten items of 1 ms of a GPU each where ℓ(1) takes a quarter of a request's time, of 100 ms each where it takes
+        // all of it, or nine tenths.
+        let max = |gpus: [u32; 2], slow_alone: u64| {
+            let ms = Nanos::from_millis;
+            let mut demand = Demand::default();
+            (demand.busy[0], demand.busy[1]) = ([ms(10); crate::DEMAND_LEVELS], [ms(1000); crate::DEMAND_LEVELS]);
+            (demand.alone[0], demand.alone[1]) = (Nanos::from_micros(2500), ms(slow_alone));
+            demand.load_max(&idle(gpus))
+        };
+        let four = max([4, 0], 1000);
+        assert!((four - 4.8 / 5.8).abs() < 1e-9, "{four}");
+        assert_eq!(max([4, 16], 1000), four, "those that are too slow for any request count for nothing");
+        assert!(max([4, 1], 900) > four, "one that serves a four-hundredth makes no batch wait for longer");
+        assert_eq!(max([0, 4], 1000), 0.0);
     }
 
     #[test]

@@ -217,9 +217,8 @@ impl ModelQueue {
             let rate = self.rate.per_second();
             for window in self.windows.iter() {
                 let times = item_times(window, rate, budget, delays.data);
-                account.demand.add(window.class, items, &times);
-                let alone_share = (window.takes(1).as_secs_f64() / budget.as_secs_f64()).min(1.0);
-                account.alone += Nanos::from_secs_f64(times[0].saturating_mul(items).as_secs_f64() * alone_share);
+                let alone_share = window.takes(1).as_secs_f64() / budget.as_secs_f64();
+                account.demand.add(window.class, items, &times, alone_share);
             }
         }
         account

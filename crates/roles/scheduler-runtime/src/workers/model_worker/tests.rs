@@ -327,7 +327,7 @@ fn what_models_saw_is_told_once_a_tick() {
             scene.worker.send_outputs(now);
             while let Some(message) = scene.rank.pop() {
                 if let RankMessage::Account(account) = message {
-                    reported.push((account.asked, account.demand.0[0][8]));
+                    reported.push((account.asked, account.demand.busy[0][8]));
                 }
             }
         }
