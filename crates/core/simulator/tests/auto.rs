@@ -177,6 +177,25 @@ fn where_there_is_time_to_spare_answers_are_as_fast_as_those_that_start_at_once(
 }
 
 #[test]
+fn one_gpu_or_few_answer_at_once_also_where_slos_are_tight() {
+    // ℓ(1) is half of the SLO.
+    let model = "name = 'm', alpha_ms = 1.0, beta_ms = 9.0, slo_ms = 20";
+    // At six tenths of two GPUs it falls short (docs/adr/0008).
+    for (gpus, rate_rps, slower) in
+        [(1, 30.0, 1.01), (1, 50.0, 1.01), (2, 80.0, 1.05), (2, 120.0, 1.35), (4, 240.0, 1.05)]
+    {
+        let of = |policy| {
+            let scenario = scenario(policy, gpus, model, "arrival = 'poisson'");
+            let model = simulate(&scenario, 1, rate_rps).unwrap().models.swap_remove(0);
+            (model.p50_ms.unwrap(), (model.offered - model.good) as f64 / model.offered as f64)
+        };
+        let ((p50, bad), (eager_p50, eager_bad)) = (of("'auto'"), of("'eager'"));
+        assert!(p50 <= slower * eager_p50, "{gpus} GPUs, {rate_rps}/s: p50 {p50} ms, at once {eager_p50}");
+        assert!(bad <= eager_bad + 0.01, "{gpus} GPUs, {rate_rps}/s: {bad} bad, at once {eager_bad}");
+    }
+}
+
+#[test]
 fn overload_costs_no_goodput() {
     let models = "name = 'resnet50', count = 10, alpha_ms = 1.053, beta_ms = 5.072, slo_ms = 100";
     let scenario = scenario("'auto'", 24, models, "arrival = 'poisson'");

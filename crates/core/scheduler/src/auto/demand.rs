@@ -58,8 +58,7 @@ impl Demand {
                 alone += serves * alone_time.as_secs_f64() / deferred.as_secs_f64();
             }
         }
-        // Without any such GPU no request can wait for one.
-        load_max(if served > 0.0 { alone / served } else { 1.0 }, able)
+        load_max(if served > 0.0 { alone / served } else { 0.0 }, able)
     }
 
     /// Adds `items` items on this class, of whose requests' time ℓ(1) takes `alone_share`.

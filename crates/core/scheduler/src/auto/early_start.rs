@@ -95,7 +95,8 @@ impl EarlyStart {
 /// each takes ℓ = ℓ(1). Where a request's time leaves little beside ℓ that must be short, or GPUs that take longer than
 /// predicted make requests late.
 pub(crate) fn load_max(alone_share: f64, gpus: u32) -> f64 {
-    if alone_share <= 0.0 {
+    // On a single GPU batches wait for each other whenever they start; deferral lessens its load by little.
+    if alone_share <= 0.0 || gpus <= 1 {
         return LOAD_MAX;
     }
     // What ρ/(1 − ρ) may be.
@@ -135,7 +136,7 @@ mod tests {
         assert!((load_max(2.0 / 3.0, 14) - 2.8 / 3.8).abs() < 1e-9);
         assert!((load_max(2.0 / 3.0, 5) - 0.5).abs() < 1e-9, "fewer GPUs come free more rarely");
         assert_eq!(load_max(1.0, 8), 0.0, "no request can wait");
-        assert_eq!(load_max(0.5, 0), 0.0);
+        assert_eq!(load_max(0.5, 1), LOAD_MAX, "a single GPU");
     }
 
     #[test]

@@ -394,7 +394,7 @@ mod tests {
         assert!((four - 4.8 / 5.8).abs() < 1e-9, "{four}");
         assert_eq!(max([4, 16], 1000), four, "those that are too slow for any request count for nothing");
         assert!(max([4, 1], 900) > four, "one that serves a four-hundredth makes no batch wait for longer");
-        assert_eq!(max([0, 4], 1000), 0.0);
+        assert_eq!(max([0, 4], 1000), LOAD_MAX, "no GPU meets any request");
     }
 
     #[test]
