@@ -102,7 +102,7 @@ fn where_the_slo_leaves_no_time_to_make_up_for_small_batches() {
 fn where_the_company_that_bursts_bring_is_worth_waiting_for() {
     // By the mean rate no other request comes within the SLO; after an arrival, the gaps say otherwise.
     let inceptions = "name = 'inceptionv3', count = 8, alpha_ms = 1.964, beta_ms = 8.771, slo_ms = 20";
-    // Falls short (docs/adr/0008): 0.96 of deferral, by the load that is left for overruns, of which there are none here.
+    // Falls short (docs/adr/0008): 0.96 of deferral.
     keeps(DEFERRAL_WINS, 8, inceptions, "arrival = { gamma = 0.2 }", 1.2, 0.95);
 }
 
