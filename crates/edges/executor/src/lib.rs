@@ -41,4 +41,4 @@ pub use port::{
 };
 pub use runtime::{ONNXRUNTIME_VERSION_MIN, ONNXRUNTIME_VERSION_TESTED, Runtime, RuntimeError, load_runtime};
 pub use stop::{Stop, a_run_is_stuck};
-pub use wait::wait_until;
+pub use wait::{use_smallest_timer_slack, wait_until};

@@ -176,9 +176,9 @@ pub struct BatchInputs<'a> {
     pub items: u32,
     /// One contiguous buffer per input of the signature, in its order: `items` items each, little-endian.
     pub tensors: &'a [&'a [u8]],
-    /// When the batch was to start, or when its inputs arrived if that was later; `None` is "now". Real executors
-    /// start when they are called. The emulated one measures ℓ(b) from here, so that late calls do not add up from
-    /// batch to batch.
+    /// When the batch could start, since its inputs had arrived; `None` is "now". Real executors start when they are
+    /// called. The emulated one measures ℓ(b) from here, or from the end of the batch before, so that late calls do not
+    /// add up from batch to batch.
     pub start: Option<Instant>,
 }
 

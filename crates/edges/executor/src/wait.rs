@@ -26,7 +26,7 @@ pub fn wait_until(deadline: Instant) {
 }
 
 /// The kernel groups wake-ups within a thread's timer slack, 50 µs by default; this asks for 1 ns, once per thread.
-fn use_smallest_timer_slack() {
+pub fn use_smallest_timer_slack() {
     thread_local!(static ASKED: Cell<bool> = const { Cell::new(false) });
     if !ASKED.replace(true) {
         #[cfg(target_os = "linux")]

@@ -1,12 +1,15 @@
-//! The thread of one GPU: waits for inputs and for the planned start, runs the batch, returns results. Execution is
-//! serial by construction (the last line of invariant S1); on a device the next plan's inputs are copied meanwhile.
+//! The thread of one GPU: waits for inputs, runs the batch, returns results. Execution is serial by construction (the
+//! last line of invariant S1); on a device the next plan's inputs are copied meanwhile.
+//!
+//! A batch whose inputs are there begins before its planned start: the start allows for slow networks, and nothing else
+//! was planned for the GPU by then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::{MemoryUse, ModelExecutor, wait_until};
+use symphony_executor::{MemoryUse, ModelExecutor, use_smallest_timer_slack};
 use symphony_protocol::data::{BatchRun, RequestResult, ResultBytes};
 use symphony_protocol::execute::PlannedRequest;
 use symphony_transport::{PayloadTransport, ResultToFrontend};
@@ -35,7 +38,8 @@ pub(crate) struct GpuThread<T> {
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
-/// Lateness up to this much is clock error: an emulated GPU still counts from the planned start.
+/// A thread that wakes up late by up to this much does not make an emulated GPU late: that counts from when its inputs
+/// were there.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// What a plan came to.
@@ -53,6 +57,8 @@ struct PlanRun {
 impl<T: PayloadTransport> GpuThread<T> {
     /// Runs until the sender of orders is gone.
     pub(crate) fn run(self) {
+        // Late inputs and devices are waited for by timers.
+        use_smallest_timer_slack();
         let mut models = Models::new();
         let mut order_queue = OrderQueue::new(&self.orders);
         let mut outputs = Vec::new();
@@ -67,7 +73,7 @@ impl<T: PayloadTransport> GpuThread<T> {
                 }
                 QueuedOrder::Unload(model, unload_guard) => self.unload(models.remove(&model), unload_guard),
                 QueuedOrder::Plan(plan) => {
-                    self.time.taken_from(plan.plan.start);
+                    self.time.taken_from(Instant::now());
                     let report = self.execute(plan, &mut models, &mut order_queue, &mut outputs);
                     if self.reports.send(report).is_err() {
                         return;
@@ -105,7 +111,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         let PlanRun { fates, items, begun, latency, memory } = if plan.is_mixed() {
             self.run_mixed(&plan, inputs, models)
         } else {
-            self.run_one_model(&plan, (inputs, batch), models, order_queue, outputs)
+            self.run_one_model((&plan, inputs_at), (inputs, batch), models, order_queue, outputs)
         };
         let (mut finished, mut failed) = (Vec::with_capacity(fates.len()), Vec::new());
         for (request, fate) in &fates {
@@ -141,7 +147,7 @@ impl<T: PayloadTransport> GpuThread<T> {
     /// Runs a plan of one model.
     fn run_one_model(
         &self,
-        plan: &AcceptedPlan,
+        (plan, inputs_at): (&AcceptedPlan, Instant),
         (inputs, batch): (Vec<Option<Bytes>>, Option<Batch>),
         models: &mut Models,
         order_queue: &mut OrderQueue<'_>,
@@ -157,11 +163,10 @@ impl<T: PayloadTransport> GpuThread<T> {
         let mut outcome = Ok(());
         if batch.items > 0 {
             // Inputs are copied to the device before the batch begins, where the device can take them.
-            outcome = steps::stage(models, plan.model, &batch, plan.start);
-            wait_until(plan.start);
+            outcome = steps::stage(models, plan.model, &batch, inputs_at);
             begun = Instant::now();
             if outcome.is_ok() {
-                let start = plan.start.max(begun - SLACK);
+                let start = inputs_at.max(begun - SLACK);
                 outcome = steps::run(models, Some(order_queue), (plan.model, &batch, start), outputs);
             }
         }

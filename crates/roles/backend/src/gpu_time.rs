@@ -11,7 +11,7 @@ pub(crate) const GAP_WITHIN: Duration = Duration::from_millis(100);
 /// What one GPU's thread does next, for loads on that GPU.
 #[derive(Debug, Default)]
 pub(crate) struct GpuTime {
-    /// Start of the current or the next plan; none without a plan.
+    /// Planned start of the next plan, or some time before now while one runs; none without a plan.
     plan: Mutex<Option<Instant>>,
     changed: Condvar,
 }

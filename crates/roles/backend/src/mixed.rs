@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use symphony_executor::wait_until;
 use symphony_protocol::execute::PlannedRequest;
 use symphony_types::{FailReason, ModelId};
 
@@ -26,7 +25,7 @@ pub(crate) struct MixedRun {
     pub(crate) hung: u64,
 }
 
-/// Runs a plan at its start. Nothing is staged for the next one meanwhile.
+/// Runs a plan. Nothing is staged for the next one meanwhile.
 pub(crate) fn run(models: &mut Models, plan: &AcceptedPlan, mut inputs: Vec<Option<Bytes>>) -> MixedRun {
     // Inputs are joined before the batch begins, as for one model: that is no part of what it takes.
     let mut gathered = Vec::new();
@@ -36,7 +35,6 @@ pub(crate) fn run(models: &mut Models, plan: &AcceptedPlan, mut inputs: Vec<Opti
         let batch = models.get(&model).map(|executor| Batch::gather(&requests, inputs, executor.signature()));
         gathered.push((model, requests, batch));
     }
-    wait_until(plan.start);
     let begun = Instant::now();
     let fates = Vec::with_capacity(plan.requests.len());
     let mut done = MixedRun { fates, items: 0, begun, latency: Duration::ZERO, through_one_trunk: 0, hung: 0 };

@@ -218,7 +218,7 @@ async fn the_journal_has_every_promise_plan_and_execution_in_order() {
     else {
         panic!("{records:?}");
     };
-    // ℓ(1) is 5 ms, counted from the planned start; the clock may be off by some microseconds.
+    // ℓ(1) is 5 ms, counted from when its inputs were there; the clock may be off by some microseconds.
     assert!(at_ns <= start_ns && *end_ns >= start_ns + 4_000_000, "the batch took its profile's time: {records:?}");
     assert_eq!(*requests, [(FRONTEND.get(), 1, 7)], "the request without an input was not executed");
 }
