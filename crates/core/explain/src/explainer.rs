@@ -107,10 +107,10 @@ impl Explainer<'_> {
         let ms = |at: Time| offset_ms(at, *decided);
         let execution = plan.end.since(plan.start);
         let actual = match end {
-            BatchEnd::Done { start_late, latency } => Some(Actual {
-                start_late_ms: start_late.as_millis_f64(),
+            BatchEnd::Done { start, latency } => Some(Actual {
+                start_late_ms: offset_ms(*start, plan.start),
                 execution_ms: latency.as_millis_f64(),
-                end_ms: ms(plan.start + *start_late + *latency),
+                end_ms: ms(*start + *latency),
             }),
             BatchEnd::Running | BatchEnd::Refused | BatchEnd::Lost => None,
         };
@@ -119,7 +119,7 @@ impl Explainer<'_> {
             BatchEnd::Running => "running",
             BatchEnd::Refused => "refused",
             BatchEnd::Lost => "lost",
-            BatchEnd::Done { start_late, latency } if plan.start + *start_late + *latency > due => "late",
+            BatchEnd::Done { start, latency } if *start + *latency > due => "late",
             BatchEnd::Done { .. } => "in_time",
         };
         let why = plan.why.as_ref();

@@ -148,7 +148,7 @@ pub struct Planned {
 /// The measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Actual {
-    /// How much later than planned it started.
+    /// How much later than planned it started; negative if earlier.
     pub start_late_ms: f64,
     /// Execution time.
     pub execution_ms: f64,

@@ -134,14 +134,15 @@ fn write_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
 
 fn write_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let (planned, Some(actual)) = (&batch.planned, &batch.actual) else { return Ok(()) };
+    let when = if actual.start_late_ms < 0.0 { "early" } else { "late" };
     let longer = actual.execution_ms - planned.execution_ms;
     let than = if longer < 0.0 { "less" } else { "more" };
     line(
         f,
         "actual",
         format_args!(
-            "start {:.3} ms late, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}",
-            actual.start_late_ms,
+            "start {:.3} ms {when}, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}",
+            actual.start_late_ms.abs(),
             actual.execution_ms,
             longer.abs(),
             At(actual.end_ms)

@@ -23,8 +23,8 @@ pub enum BatchEnd {
     Running,
     /// Executed.
     Done {
-        /// How much later than planned it started.
-        start_late: Nanos,
+        /// When it started; a backend may start before the planned time.
+        start: Time,
         /// Execution time.
         latency: Nanos,
     },

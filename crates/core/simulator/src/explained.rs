@@ -196,8 +196,7 @@ impl Watch for Explained<'_> {
                 self.end_batch(number, BatchEnd::Lost);
                 continue;
             }
-            let (start_late, latency) = (run.start.since(run.plan.start), run.end.since(run.start));
-            self.end_batch(number, BatchEnd::Done { start_late, latency });
+            self.end_batch(number, BatchEnd::Done { start: run.start, latency: run.end.since(run.start) });
             self.keep_late(number, run.end);
             return;
         }

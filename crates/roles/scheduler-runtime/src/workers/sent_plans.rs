@@ -40,6 +40,13 @@ pub(crate) enum Ran {
 }
 
 impl SentPlan {
+    /// When it began, if its report came `now`. Backends report how late they were, not how early: a plan that was not
+    /// late ended before its report came, so it began at the latest by its latency before.
+    pub(crate) fn began(&self, now: Time, start_late: Nanos, latency: Nanos) -> Time {
+        let planned = self.end - self.predicted;
+        if start_late == Nanos::ZERO { planned.min(now - latency) } else { planned + start_late }
+    }
+
     /// The model of one of its requests: the plan's own, or another one that shares its trunk.
     pub(crate) const fn model_of(&self, request: &Request) -> ModelId {
         if request.variant == 0 { self.model } else { ModelId::new(request.variant) }
@@ -180,6 +187,17 @@ mod tests {
         assert_eq!((taken.predicted, taken.requests.len()), (Nanos::from_millis(3), 2));
         assert!(sent.take(plan(3, 7, 1)).is_none());
         assert!(!sent.has(request(2).id));
+    }
+
+    #[test]
+    fn a_plan_that_was_not_late_began_at_the_latest_by_its_latency_before_its_report() {
+        let mut sent = SentPlans::default();
+        sent.insert(at(0), plan(3, 7, 1), MODEL, &runs(4, 9), &[request(1)], None);
+        let sent = sent.take(plan(3, 7, 1)).unwrap();
+        let began = |now, start_late| sent.began(at(now), Nanos::from_millis(start_late), Nanos::from_millis(5));
+        assert_eq!(began(6, 0), at(1), "three milliseconds early");
+        assert_eq!(began(10, 0), at(4), "its report took a millisecond");
+        assert_eq!(began(13, 2), at(6), "its report took two");
     }
 
     #[test]

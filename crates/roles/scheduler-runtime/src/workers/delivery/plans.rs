@@ -106,7 +106,7 @@ impl Delivery {
         counts: impl Fn(&Request) -> Option<&'a ModelCounts>,
     ) -> Nanos {
         let ran = sent.ran(failed);
-        self.record_end(sent, BatchEnd::Done { start_late, latency });
+        self.record_end(sent, BatchEnd::Done { start: sent.began(now, start_late, latency), latency });
         self.report_run(gpu, sent, ran, latency);
         for request in &sent.requests {
             let Some(counts) = counts(request) else { continue };
