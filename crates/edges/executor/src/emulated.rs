@@ -80,7 +80,8 @@ pub struct EmulatedExecutor {
     signature: Signature,
     pace: Arc<Pace>,
     noise: Arc<Noise>,
-    /// End of the emulated GPU's last batch. The next one cannot have begun before, however early it was planned.
+    /// End of this executor's last batch: the next one cannot have begun before. That batches of several models do not
+    /// overlap either is up to the caller.
     free_at: Option<Instant>,
 }
 
@@ -164,6 +165,10 @@ impl ModelExecutor for EmulatedExecutor {
     fn kind(&self) -> &'static str {
         "emulated"
     }
+
+    fn counts_from_start(&self) -> bool {
+        true
+    }
 }
 
 #[cfg(test)]
@@ -182,7 +187,7 @@ mod tests {
         let (input, mut outputs) = ([0_u8; 64], Vec::new());
         let first = Instant::now();
         for turn in 0..5 {
-            // Planned back to back, each called only after the previous one ended, hence a little late.
+            // Back to back, each called only after the previous one ended, hence a little late.
             let start = Some(first + Duration::from_millis(3 * turn));
             executor.run(&BatchInputs { items: 1, tensors: &[&input], start }, &mut outputs).unwrap();
         }
@@ -226,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_planned_to_overlap_run_one_after_the_other() {
+    fn batches_that_would_overlap_run_one_after_the_other() {
         let mut executor = executor();
         let (input, mut outputs) = ([0_u8; 128], Vec::new());
         let start = Instant::now();

@@ -41,6 +41,11 @@ pub trait ModelExecutor: Send + fmt::Debug {
     /// The kind of executor, for logs and metrics: a process never hides which executor it uses.
     fn kind(&self) -> &'static str;
 
+    /// Whether a batch takes its time from [`BatchInputs::start`] on, and not from the call, because it is emulated.
+    fn counts_from_start(&self) -> bool {
+        false
+    }
+
     /// The same executor in steps, if it has a device to which the next batch's inputs can travel while this batch
     /// runs.
     fn in_steps(&mut self) -> Option<&mut dyn StagedExecutor> {
@@ -176,9 +181,9 @@ pub struct BatchInputs<'a> {
     pub items: u32,
     /// One contiguous buffer per input of the signature, in its order: `items` items each, little-endian.
     pub tensors: &'a [&'a [u8]],
-    /// When the batch could start, since its inputs had arrived; `None` is "now". Real executors start when they are
-    /// called. The emulated one measures ℓ(b) from here, or from the end of the batch before, so that late calls do not
-    /// add up from batch to batch.
+    /// When the batch started, as the caller counts: its inputs had arrived, and no other batch ran on its GPU. `None`
+    /// is "now". Real executors start when they are called. The emulated one measures ℓ(b) from here, so that late
+    /// calls do not add up from batch to batch. To one that is only staged it means nothing.
     pub start: Option<Instant>,
 }
 

@@ -38,8 +38,8 @@ pub(crate) struct GpuThread<T> {
     pub(crate) runtime: tokio::runtime::Handle,
 }
 
-/// A thread that wakes up late by up to this much does not make an emulated GPU late: that counts from when its inputs
-/// were there.
+/// A thread that is late by up to this much does not make an emulated GPU late: its batch began when its inputs were
+/// there and the GPU was free.
 const SLACK: Duration = Duration::from_micros(200);
 
 /// What a plan came to.
@@ -62,6 +62,8 @@ impl<T: PayloadTransport> GpuThread<T> {
         let mut models = Models::new();
         let mut order_queue = OrderQueue::new(&self.orders);
         let mut outputs = Vec::new();
+        // The end of the last batch.
+        let mut free_at = Instant::now();
         let _in_runtime = self.runtime.enter();
         while let Some(queued) = order_queue.next() {
             match queued {
@@ -74,7 +76,8 @@ impl<T: PayloadTransport> GpuThread<T> {
                 QueuedOrder::Unload(model, unload_guard) => self.unload(models.remove(&model), unload_guard),
                 QueuedOrder::Plan(plan) => {
                     self.time.taken_from(Instant::now());
-                    let report = self.execute(plan, &mut models, &mut order_queue, &mut outputs);
+                    let report = self.execute((plan, free_at), &mut models, &mut order_queue, &mut outputs);
+                    free_at = report.ran.map_or(free_at, |(_, ended)| ended);
                     if self.reports.send(report).is_err() {
                         return;
                     }
@@ -98,7 +101,7 @@ impl<T: PayloadTransport> GpuThread<T> {
 
     fn execute(
         &self,
-        mut queued: QueuedPlan,
+        (mut queued, free_at): (QueuedPlan, Instant),
         models: &mut Models,
         order_queue: &mut OrderQueue<'_>,
         outputs: &mut Vec<Vec<u8>>,
@@ -111,7 +114,7 @@ impl<T: PayloadTransport> GpuThread<T> {
         let PlanRun { fates, items, begun, latency, memory } = if plan.is_mixed() {
             self.run_mixed(&plan, inputs, models)
         } else {
-            self.run_one_model((&plan, inputs_at), (inputs, batch), models, order_queue, outputs)
+            self.run_one_model((&plan, inputs_at.max(free_at)), (inputs, batch), models, order_queue, outputs)
         };
         let (mut finished, mut failed) = (Vec::with_capacity(fates.len()), Vec::new());
         for (request, fate) in &fates {
@@ -144,10 +147,10 @@ impl<T: PayloadTransport> GpuThread<T> {
         PlanRun { fates, items, begun, latency, memory: None }
     }
 
-    /// Runs a plan of one model.
+    /// Runs a plan of one model. `ready_at` is when its inputs were there and the GPU was free.
     fn run_one_model(
         &self,
-        (plan, inputs_at): (&AcceptedPlan, Instant),
+        (plan, ready_at): (&AcceptedPlan, Instant),
         (inputs, batch): (Vec<Option<Bytes>>, Option<Batch>),
         models: &mut Models,
         order_queue: &mut OrderQueue<'_>,
@@ -160,14 +163,17 @@ impl<T: PayloadTransport> GpuThread<T> {
             return PlanRun { fates, items: 0, begun, latency: Duration::ZERO, memory: None };
         };
         let batch = batch.unwrap_or_else(|| Batch::gather(&plan.requests, inputs, executor.signature()));
+        let counts_from_start = executor.counts_from_start();
         let mut outcome = Ok(());
         if batch.items > 0 {
-            // Inputs are copied to the device before the batch begins, where the device can take them.
-            outcome = steps::stage(models, plan.model, &batch, inputs_at);
+            // On a device, whose batches wait there for their inputs, these begin to travel.
+            outcome = steps::stage(models, plan.model, &batch, ready_at);
             begun = Instant::now();
+            if counts_from_start {
+                begun = ready_at.max(begun - SLACK);
+            }
             if outcome.is_ok() {
-                let start = inputs_at.max(begun - SLACK);
-                outcome = steps::run(models, Some(order_queue), (plan.model, &batch, start), outputs);
+                outcome = steps::run(models, Some(order_queue), (plan.model, &batch, begun), outputs);
             }
         }
         let latency = begun.elapsed();

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, Segment};
-use symphony_protocol::execute::{FromBackend, HostedModel, PlannedRequest, Refusal};
+use symphony_protocol::execute::{Execute, FromBackend, HostedModel, PlannedRequest, Refusal};
 use symphony_types::{FailReason, ModelId};
 use tokio::sync::mpsc;
 
 use super::fakes::{Meddled, Meddles, Sibling};
-use super::scene::{FRONTEND, MODEL, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
+use super::scene::{FAR, FRONTEND, MODEL, SILENT, Scene, TOKEN, answer, emulated, input, plan, request};
 
 use crate::accepted_plan::UnloadGuard;
 use crate::gpu_time::GpuTime;
@@ -18,19 +18,46 @@ use crate::plan_intake::IntakeEvent;
 
 #[tokio::test]
 async fn a_plan_runs_when_its_inputs_are_there_and_its_end_is_reported() {
-    const START_IN: Duration = Duration::from_secs(50);
     let mut scene = Scene::new(emulated());
     let (mut leader, sealed) = scene.sealed().await;
     assert_eq!((sealed.free_in, sealed.in_flight), (0, vec![]));
     scene.own(7, input(1, 1));
     let begin = Instant::now();
-    scene.execute(&leader, plan(1, START_IN, &[request(FRONTEND, 7, 1)]));
+    scene.execute(&leader, plan(1, FAR, &[request(FRONTEND, 7, 1)]));
     assert_eq!(scene.result().await, (7, Ok(answer(1))));
     // ℓ(1) is 5 ms.
-    assert!((Duration::from_millis(5)..START_IN).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    assert!((Duration::from_millis(5)..FAR).contains(&begin.elapsed()), "{:?}", begin.elapsed());
     let done = leader.done().await;
     assert_eq!((done.sequence, done.token, done.free_in, done.failed), (1, TOKEN, 0, vec![]));
     assert_eq!(done.start_late, 0);
+}
+
+#[tokio::test]
+async fn plans_of_two_models_run_one_after_the_other_and_each_takes_its_whole_time() {
+    const OTHER: ModelId = ModelId::new(2);
+    const PLANS: u64 = 10;
+    let mut scene = Scene::new(emulated());
+    scene.events.send(IntakeEvent::Loaded(OTHER, vec![emulated()])).ok().unwrap();
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    let begin = Instant::now();
+    let in_turn = |sequence| {
+        let model = if sequence % 2 == 0 { OTHER } else { MODEL };
+        Execute { model, ..plan(sequence, FAR, &[request(FRONTEND, 7, 1)]) }
+    };
+    scene.execute(&leader, in_turn(1));
+    for sequence in 1..=PLANS {
+        // Its inputs come while the one before it runs.
+        if sequence < PLANS {
+            scene.execute(&leader, in_turn(sequence + 1));
+        }
+        let done = leader.done().await;
+        assert_eq!((done.sequence, done.start_late), (sequence, 0));
+        // ℓ(1) is 5 ms.
+        assert!(done.latency >= 5_000_000, "{done:?}");
+    }
+    let took = begin.elapsed();
+    assert!((Duration::from_millis(5 * PLANS)..FAR).contains(&took), "{took:?}");
 }
 
 /// Looks for a gap while it runs.

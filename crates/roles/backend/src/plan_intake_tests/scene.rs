@@ -90,6 +90,9 @@ pub(super) struct Leader {
     receiver: LinkReceiver<FromBackend>,
 }
 
+/// A planned start that no test waits for.
+pub(super) const FAR: Duration = Duration::from_secs(50);
+
 pub(super) fn emulated() -> Box<dyn ModelExecutor> {
     let profile = LatencyProfile::from_line(1.0, 4.0, 8).unwrap();
     Box::new(EmulatedExecutor::new(profile, default_signature()))
