@@ -77,7 +77,7 @@ fn stage_next(models: &mut Models, order_queue: &mut OrderQueue<'_>) -> bool {
     let inputs = std::mem::take(&mut next.inputs);
     let batch = Batch::gather(&next.plan.requests, inputs, executor.signature());
     if batch.items > 0
-        && let Err(error) = stage(models, model, &batch, next.plan.start)
+        && let Err(error) = stage(models, model, &batch, next.inputs_at)
     {
         // It is tried again when its turn comes, and an error counts then.
         tracing::warn!(%error, "the next batch was not staged");

@@ -109,7 +109,8 @@ async fn rows_of_models_that_share_no_trunk_here_are_a_batch_of_each_and_all_are
     }
     let of = |model, sequence| PlannedRequest { model, ..request(FRONTEND, sequence, 1) };
     let own = ModelId::default();
-    scene.execute(&leader, plan(1, Duration::ZERO, &[of(own, 1), of(OTHER, 2), of(own, 3)]));
+    let begin = Instant::now();
+    scene.execute(&leader, plan(1, FAR, &[of(own, 1), of(OTHER, 2), of(own, 3)]));
     let mut results = Vec::new();
     for _ in 1..=3 {
         results.push(scene.result().await);
@@ -117,6 +118,7 @@ async fn rows_of_models_that_share_no_trunk_here_are_a_batch_of_each_and_all_are
     results.sort_by_key(|&(sequence, _)| sequence);
     assert_eq!(results, [1, 2, 3].map(|sequence| (sequence, Ok(answer(sequence as u8)))));
     let done = leader.done().await;
+    assert!(begin.elapsed() < FAR, "it waited for its start");
     // ℓ(2) and ℓ(1) are 6 and 5 ms, one after the other.
     assert!(done.failed.is_empty() && done.latency >= 10_900_000, "{done:?}");
     scene.execute(&leader, plan(2, Duration::ZERO, &[of(own, 1), of(ModelId::new(9), 2)]));
@@ -205,6 +207,22 @@ async fn the_end_of_a_plan_behind_a_late_one_is_told_from_now() {
     scene.execute(&leader, plan(2, Duration::from_millis(5), &[request(SILENT, 2, 1)]));
     let done = leader.done().await;
     assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
+}
+
+#[tokio::test]
+async fn a_plan_begins_at_its_start_if_it_misses_only_inputs_of_a_frontend_that_was_waited_for_in_vain() {
+    const START_IN: Duration = Duration::from_millis(200);
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(1, input(1, 1));
+    let requests = [request(FRONTEND, 1, 1), request(SILENT, 1, 1)];
+    scene.execute(&leader, plan(1, Duration::ZERO, &requests));
+    leader.done().await;
+    let begin = Instant::now();
+    scene.execute(&leader, plan(2, START_IN, &requests));
+    let done = leader.done().await;
+    assert!(begin.elapsed() >= START_IN, "it began before, and its input might yet have come: {done:?}");
+    assert_eq!(done.failed, [(requests[1].id, FailReason::PayloadLost)]);
 }
 
 /// Otherwise, while a frontend is unreachable for backends, each batch with one of its requests starts 100 ms late for

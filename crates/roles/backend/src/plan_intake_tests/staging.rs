@@ -1,12 +1,12 @@
 //! Executors that run in steps: when the next plan is staged.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use symphony_executor::{BatchInputs, ExecuteError, StagedExecutor, item_checksum};
 
 use super::fakes::InSteps;
-use super::scene::{FRONTEND, ITEM_BYTES, Scene, answer, input, plan, request};
+use super::scene::{FAR, FRONTEND, ITEM_BYTES, Scene, answer, input, plan, request};
 
 /// Records its calls, and reports the end of a batch only after the next one is staged.
 #[derive(Debug)]
@@ -34,6 +34,9 @@ impl Steps {
 impl StagedExecutor for Steps {
     fn stage(&mut self, batch: &BatchInputs<'_>) -> Result<(), ExecuteError> {
         self.stages += 1;
+        if batch.start.is_none_or(|start| start > Instant::now()) {
+            self.record("planned start".into());
+        }
         if self.stages == 2 && self.refuses {
             self.record("refuse".into());
             return Err(ExecuteError::Failed { items: batch.items, reason: "no room".into() });
@@ -72,18 +75,20 @@ impl StagedExecutor for Steps {
 }
 
 #[tokio::test]
-async fn the_next_plan_is_staged_while_one_runs() {
+async fn the_next_plan_is_staged_while_one_runs_and_neither_waits_for_its_start() {
     let (steps, done) = Steps::new(false);
     let mut scene = Scene::new(InSteps::of(steps));
     let (mut leader, _) = scene.sealed().await;
     scene.own(7, input(1, 1));
     scene.own(8, input(2, 2));
-    scene.execute(&leader, plan(1, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
-    scene.execute(&leader, plan(2, Duration::from_millis(1), &[request(FRONTEND, 8, 2)]));
+    let begin = Instant::now();
+    scene.execute(&leader, plan(1, FAR, &[request(FRONTEND, 7, 1)]));
+    scene.execute(&leader, plan(2, FAR, &[request(FRONTEND, 8, 2)]));
     assert_eq!(scene.result().await, (7, Ok(answer(1))));
     let (second, answers) = scene.result().await;
     assert_eq!((second, answers.unwrap().len()), (8, 8));
     assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (1, 2));
+    assert!(begin.elapsed() < FAR);
     let done = done.lock().unwrap().clone();
     assert_eq!(done, ["stage 1", "launch 1", "stage 2", "finish 1", "launch 2", "finish 2"]);
 }
