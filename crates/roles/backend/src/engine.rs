@@ -146,8 +146,8 @@ impl Engine {
             let known: Vec<_> = spec.profiles.keys().map(String::as_str).collect();
             format!("no profile for GPU kind `{kind}`; the model has profiles for: {}", known.join(", "))
         })?;
-        let turn = |items| {
-            if !time.wait_for(profile.latency.latency(items).into(), GAP_WITHIN) {
+        let turn = |items: u32| {
+            if !time.wait_for_gap(GAP_WITHIN) {
                 tracing::debug!(model = spec.name, gpu, items, "found no gap between plans");
             }
         };
@@ -206,8 +206,8 @@ impl Engine {
     ) -> Result<Box<dyn ModelExecutor>, String> {
         let Some(onnx) = self.onnx() else { return Err("only models that are ONNX files share trunks".into()) };
         let profile = spec.profiles.get(kind).ok_or_else(|| format!("no profile for GPU kind `{kind}`"))?;
-        let before = |items| {
-            time.wait_for(profile.latency.latency(items).into(), GAP_WITHIN);
+        let before = |_: u32| {
+            time.wait_for_gap(GAP_WITHIN);
         };
         let (path, onnx_options) = onnx.options(spec, &profile.latency)?;
         let options =

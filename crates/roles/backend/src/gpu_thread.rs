@@ -75,15 +75,15 @@ impl<T: PayloadTransport> GpuThread<T> {
                 }
                 QueuedOrder::Unload(model, unload_guard) => self.unload(models.remove(&model), unload_guard),
                 QueuedOrder::Plan(plan) => {
-                    self.time.taken_from(Instant::now());
+                    self.time.taken();
                     let report = self.execute((plan, free_at), &mut models, &mut order_queue, &mut outputs);
                     free_at = report.ran.map_or(free_at, |(_, ended)| ended);
                     if self.reports.send(report).is_err() {
                         return;
                     }
-                    match order_queue.next_plan() {
-                        Some(next) => self.time.taken_from(next.plan.start),
-                        None => self.time.free(),
+                    // Not even for a moment before the next plan: a load's batch would begin in it.
+                    if order_queue.next_plan().is_none() {
+                        self.time.free();
                     }
                 }
             }

@@ -170,7 +170,7 @@ impl TrunkReports {
             };
             let options = OnnxOptions { batch_max: options.batch_max.min(ROWS_MAX), ..options };
             if let Some(time) = time {
-                time.wait_for(profile.latency.latency(options.batch_max).into(), GAP_WITHIN);
+                time.wait_for_gap(GAP_WITHIN);
             }
             let limit = (&stop, run_within(&profile.latency));
             file.check(&onnx.runtime, cut, &options, limit).map(|()| Vec::new()).map_err(|error| error.to_string())

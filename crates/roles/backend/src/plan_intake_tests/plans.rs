@@ -74,7 +74,7 @@ impl Meddles for LooksForAGap {
         batch: &BatchInputs<'_>,
         outputs: &mut Vec<Vec<u8>>,
     ) -> Result<(), ExecuteError> {
-        let found = self.time.get().unwrap().wait_for(Duration::ZERO, Duration::from_millis(1));
+        let found = self.time.get().unwrap().wait_for_gap(Duration::from_millis(1));
         self.found.lock().unwrap().push(found);
         executor.run(batch, outputs)
     }
@@ -87,14 +87,14 @@ async fn the_batches_of_a_load_find_a_gap_before_and_after_plans_only() {
     let looks = LooksForAGap { time: Arc::clone(&time), found: Arc::clone(&found) };
     let mut scene = Scene::new(Meddled::with(looks));
     time.set(Arc::clone(&scene.time)).unwrap();
-    assert!(scene.time.wait_for(LONG, LONG), "there is no plan yet");
+    assert!(scene.time.wait_for_gap(LONG), "there is no plan yet");
     let (mut leader, _) = scene.sealed().await;
     scene.own(7, input(1, 1));
     for sequence in [1, 2] {
         scene.execute(&leader, plan(sequence, Duration::ZERO, &[request(FRONTEND, 7, 1)]));
     }
     assert_eq!((leader.done().await.sequence, leader.done().await.sequence), (1, 2));
-    assert!(scene.time.wait_for(LONG, LONG), "there is no plan any more");
+    assert!(scene.time.wait_for_gap(LONG), "there is no plan any more");
     assert_eq!(*found.lock().unwrap(), [false, false]);
 }
 
