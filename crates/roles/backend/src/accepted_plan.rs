@@ -59,6 +59,8 @@ pub(crate) struct PlanReport {
     pub(crate) memory: Option<MemoryUse>,
     pub(crate) finished: Vec<RequestId>,
     pub(crate) failed: Vec<(RequestId, FailReason)>,
+    /// Whether the inputs of the next plan are there: then it begins at once.
+    pub(crate) next_is_ready: bool,
 }
 
 /// Dropped by its last holder, it signals that a model has gone from all GPUs, with its memory.

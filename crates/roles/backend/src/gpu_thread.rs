@@ -136,6 +136,7 @@ impl<T: PayloadTransport> GpuThread<T> {
             memory,
             finished,
             failed,
+            next_is_ready: order_queue.next_plan().is_some_and(QueuedPlan::gather_now),
         }
     }
 

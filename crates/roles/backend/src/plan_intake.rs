@@ -423,7 +423,7 @@ impl<T: PayloadTransport> PlanIntake<T> {
             inputs,
         };
         let _ = gpu.orders.send(GpuOrder::Run(plan));
-        // Inputs travel while the plan waits for its start.
+        // Inputs travel while plans before it run; it begins when they are there.
         tokio::spawn(fetch(
             Arc::clone(&self.transport),
             Arc::clone(&self.unresponsive_frontends),
@@ -475,9 +475,9 @@ impl<T: PayloadTransport> PlanIntake<T> {
         }
         gpu.fence.finished();
         let ended = gpu.unfinished.pop_front();
-        // The next one begins now, however early it was planned.
+        // The next one begins now if its inputs are there, and not before now in any case.
         if let Some(next) = gpu.unfinished.front_mut() {
-            next.start = next.start.max(now);
+            next.start = if report.next_is_ready { now } else { next.start.max(now) };
         }
         if let Some(plan) = ended.as_ref().filter(|_| report.failed.is_empty()) {
             if self.ended.len() == SEAL_RECENT_PLANS_MAX {
@@ -537,7 +537,7 @@ fn hosted(executors: &[Box<dyn ModelExecutor>]) -> Option<Hosted> {
 const START_IN_MAX: u64 = 60_000_000_000;
 
 impl Gpu {
-    /// How long until everything accepted is done.
+    /// How long until everything accepted is done, at most: the first may have begun before its planned start.
     fn free_in(&self, now: Instant) -> Duration {
         let mut free_at = now;
         for (index, plan) in self.unfinished.iter().enumerate() {

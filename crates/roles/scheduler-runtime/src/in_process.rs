@@ -198,7 +198,7 @@ impl InProcess {
         let gpu = plan.gpu.get();
         let Some(&seal) = self.seals.get(gpu as usize) else { return };
         let (model, plan) = (plan.model, PlanId { gpu, seal, sequence: plan.sequence });
-        self.workers.rank.push(RankMessage::Done { plan, free_at });
+        self.workers.rank.push(RankMessage::Done { plan, free_at, more: false });
         self.workers.of_model(model.get()).push(ModelMessage::Done { plan, start_late, latency, failed: Vec::new() });
     }
 

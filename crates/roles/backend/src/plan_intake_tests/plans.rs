@@ -60,6 +60,22 @@ async fn plans_of_two_models_run_one_after_the_other_and_each_takes_its_whole_ti
     assert!((Duration::from_millis(5 * PLANS)..FAR).contains(&took), "{took:?}");
 }
 
+#[tokio::test]
+async fn the_end_of_a_plan_whose_inputs_are_there_is_told_from_now_however_late_its_start() {
+    let mut scene = Scene::new(emulated());
+    let (mut leader, _) = scene.sealed().await;
+    scene.own(7, input(1, 1));
+    // The first waits for its frontend until the inputs of the second have come.
+    scene.execute(&leader, plan(1, FAR, &[request(SILENT, 7, 1)]));
+    scene.execute(&leader, plan(2, FAR, &[request(FRONTEND, 7, 1)]));
+    scene.answered(1).await;
+    scene.frontends.silence.send_replace(false);
+    let done = leader.done().await;
+    assert_eq!((done.sequence, done.free_in), (1, 5_000_000));
+    let done = leader.done().await;
+    assert_eq!((done.sequence, done.free_in), (2, 0));
+}
+
 /// Looks for a gap while it runs.
 #[derive(Debug)]
 struct LooksForAGap {

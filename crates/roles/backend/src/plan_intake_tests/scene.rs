@@ -41,6 +41,8 @@ pub(super) struct Frontends {
     pub(super) silence: watch::Sender<bool>,
     /// Whether the frontends are connected.
     pub(super) ready: watch::Sender<bool>,
+    /// How many reads were answered.
+    reads: watch::Sender<u32>,
 }
 
 impl PayloadTransport for Frontends {
@@ -48,6 +50,7 @@ impl PayloadTransport for Frontends {
         if frontend == SILENT {
             let _ = self.silence.subscribe().wait_for(|silence| !silence).await;
         }
+        self.reads.send_modify(|reads| *reads += 1);
         let inputs = self.inputs.lock().unwrap();
         sequences.iter().map(|sequence| inputs.get(sequence).cloned()).collect()
     }
@@ -126,7 +129,8 @@ impl Scene {
         let (results_in, results) = mpsc::unbounded_channel();
         let (inputs_of, delay) = (Mutex::default(), Mutex::default());
         let (silence, ready) = (watch::Sender::new(true), watch::Sender::new(true));
-        let frontends = Arc::new(Frontends { inputs: inputs_of, results: results_in, delay, silence, ready });
+        let reads = watch::Sender::new(0);
+        let frontends = Arc::new(Frontends { inputs: inputs_of, results: results_in, delay, silence, ready, reads });
         let identity = BackendIdentity {
             backend: BackendId::new(3),
             boot: BOOT,
@@ -144,6 +148,12 @@ impl Scene {
 
     pub(super) fn own(&self, sequence: u64, input: Bytes) {
         self.frontends.inputs.lock().unwrap().insert(sequence, input);
+    }
+
+    /// Waits until this many reads were answered: their inputs are with the GPU's thread then, since a read's answer is
+    /// passed on before another task of this runtime gets its turn.
+    pub(super) async fn answered(&self, reads: u32) {
+        soon(self.frontends.reads.subscribe().wait_for(|&answered| answered >= reads)).await.unwrap();
     }
 
     pub(super) async fn linked(&mut self) -> Leader {

@@ -370,7 +370,7 @@ impl BackendLink {
                 add(&counters.plans_done, 1);
                 add(&counters.start_late_nanoseconds, done.start_late);
                 add(&counters.measured_nanoseconds, done.latency);
-                self.workers.rank.push(RankMessage::Done { plan, free_at });
+                self.workers.rank.push(RankMessage::Done { plan, free_at, more: done.free_in > 0 });
                 if done.failed.iter().any(|(_, reason)| *reason == FailReason::GpuLost) {
                     corrections::lost(&self.workers, plan.gpu);
                 }

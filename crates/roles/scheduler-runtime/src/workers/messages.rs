@@ -130,8 +130,8 @@ pub(crate) enum RankMessage {
     GpuReady { gpu: u32, class: GpuClass, seal: SealNumber, free_at: Time },
     /// The GPU takes no more plans under this seal.
     Lost { gpu: u32, seal: SealNumber },
-    /// A plan is done; everything accepted before is done at `free_at`.
-    Done { plan: PlanId, free_at: Time },
+    /// A plan is done; everything accepted before is done at `free_at`. `more` if that is at least one plan.
+    Done { plan: PlanId, free_at: Time, more: bool },
     /// A plan had its turn and did not run.
     Refused { plan: PlanId },
     /// The arrivals and losses of a worker's models since its last account.

@@ -25,6 +25,8 @@ struct GpuPlans {
     next: u64,
     /// Plans that have ended.
     ended: u64,
+    /// The last plan that was reported as run, and when the GPU is free by that report.
+    reported: (u64, Time),
     /// Whether the GPU is granted to a model.
     granted: bool,
     /// Whether grants of it have stopped.
@@ -165,7 +167,7 @@ impl RankWorker {
                     self.step(now, RankInput::Remove(GpuId::new(gpu)));
                 }
             }
-            RankMessage::Done { plan, free_at } => self.ended(now, plan, Some(free_at)),
+            RankMessage::Done { plan, free_at, more } => self.ended(now, plan, Some((free_at, more))),
             RankMessage::Refused { plan } => self.ended(now, plan, None),
             RankMessage::Account(account) => self.account(now, *account),
             RankMessage::Consolidate => self.consolidate = true,
@@ -228,9 +230,12 @@ impl RankWorker {
         let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
         plans.granted = false;
         plans.next += u64::from(used);
-        plans.free_at = free_at;
+        // A plan goes to its backend before this answer comes here, and a short one may have ended meanwhile.
+        let reported = Some(plans.reported).filter(|&(sequence, _)| used && sequence == plan.sequence);
+        plans.free_at = reported.map_or(free_at, |(_, free_at)| free_at);
         if used {
-            plans.busy_until = plans.busy_until.max(free_at);
+            let until = plans.busy_until.max(free_at);
+            plans.busy_until = reported.map_or(until, |(_, free_at)| free_at);
         }
         let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
         self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
@@ -243,8 +248,8 @@ impl RankWorker {
             return;
         }
         let (seal, busy_until, quarantined) = (Some(seal), free_at, plans.quarantined);
-        let (granted, retired) = (false, false);
-        *plans = GpuPlans { seal, next: 1, ended: 0, granted, retired, quarantined, free_at, busy_until };
+        let (granted, retired, reported) = (false, false, (0, free_at));
+        *plans = GpuPlans { seal, next: 1, ended: 0, reported, granted, retired, quarantined, free_at, busy_until };
         let free_at = plans.usable_at();
         self.retiring.remove(&gpu);
         self.step(now, RankInput::Remove(GpuId::new(gpu)));
@@ -271,18 +276,23 @@ impl RankWorker {
         }
     }
 
-    /// A plan has ended: there is room for another, and the backend may have reported when the GPU is free.
-    fn ended(&mut self, now: Time, plan: PlanId, free_at: Option<Time>) {
+    /// A plan has ended: there is room for another, and the backend may have reported when the GPU is free, and whether
+    /// that counts plans behind this one.
+    fn ended(&mut self, now: Time, plan: PlanId, report: Option<(Time, bool)>) {
         let Some(plans) = self.under_seal(plan.gpu, plan.seal) else { return };
         // A plan's release may arrive after its report, on another thread's path.
         plans.ended = plans.ended.max(plan.sequence);
+        if let Some((free_at, _)) = report {
+            plans.reported = (plan.sequence, free_at);
+        }
         if plans.granted {
             return;
         }
-        if let Some(free_at) = free_at {
-            // A report about an older plan does not cover later ones: it may only postpone the end.
-            let newest = plans.next == plan.sequence + 1;
-            plans.free_at = if newest { free_at } else { free_at.max(plans.free_at) };
+        if let Some((free_at, more)) = report {
+            // A report covers a later plan only if its backend has that, and behind one plan there is at most one more.
+            // Otherwise it may only postpone the end.
+            let covers_all = plans.next <= plan.sequence + 1 + u64::from(more);
+            plans.free_at = if covers_all { free_at } else { free_at.max(plans.free_at) };
             plans.busy_until = plans.free_at;
         }
         let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
@@ -400,7 +410,7 @@ mod tests {
         assert_eq!(scene.turn(2, stale), None, "S1: granted while it is out");
         let answer = RankMessage::Release { ordinal: 0, plan: after, free_at, used: true };
         assert_eq!(scene.turn(2, answer), None, "it is busy until it is reported, whatever was predicted");
-        let done = RankMessage::Done { plan: after, free_at };
+        let done = RankMessage::Done { plan: after, free_at, more: false };
         assert_eq!(scene.turn(2, done), Some(PlanId { gpu: 0, seal: 2, sequence: 2 }));
     }
 
@@ -415,7 +425,7 @@ mod tests {
         let used = |plan| RankMessage::Release { ordinal: 0, plan, free_at: busy, used: true };
         assert_eq!(scene.turn(1, used(first)), None, "busy");
         // The backend reports an early end of the plan: then the grant overlaps nothing.
-        let second = scene.turn(1, RankMessage::Done { plan: first, free_at: now }).unwrap();
+        let second = scene.turn(1, RankMessage::Done { plan: first, free_at: now, more: false }).unwrap();
         assert_eq!(scene.turn(2, used(second)), None, "busy");
         assert_eq!(violations(&scene), 0);
         // A planted fault: the ranker considers the GPU free although a plan runs.
@@ -423,6 +433,35 @@ mod tests {
         assert!(matches!(scene.model.pop(), Some(ModelMessage::Grant { .. })), "the fault changes nothing");
         assert_eq!(violations(&scene), 1);
         assert!(symphony_telemetry::violations(Invariant::S1) > 0);
+    }
+
+    #[test]
+    fn a_report_that_overtakes_the_answer_to_a_grant_frees_the_gpu() {
+        let mut scene = Scene::new();
+        let free_at = scene.clock.now();
+        let plan = scene.turn(0, RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at }).unwrap();
+        assert_eq!(scene.turn(0, RankMessage::Done { plan, free_at, more: false }), None, "it is still granted");
+        let planned = free_at + Nanos::from_millis(60_000);
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at: planned, used: true };
+        assert_eq!(scene.turn(1, answer), Some(PlanId { gpu: 0, seal: 1, sequence: 2 }), "its plan has ended");
+        assert_eq!(scene.worker.metrics.counters.violations.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_report_covers_the_plan_behind_its_own_only_if_the_backend_has_it() {
+        let mut scene = Scene::new();
+        let now = scene.clock.now();
+        let (sooner, planned) = (now + Nanos::from_millis(50_000), now + Nanos::from_millis(60_000));
+        let ready = RankMessage::GpuReady { gpu: 0, class: GpuClass::FIRST, seal: 1, free_at: now };
+        let plan = scene.turn(0, ready).unwrap();
+        let answer = RankMessage::Release { ordinal: 0, plan, free_at: planned, used: true };
+        assert_eq!(scene.turn(1, answer), None, "busy");
+        // As if another plan had been sent behind it.
+        scene.worker.gpus[0].next += 1;
+        for (more, free_at) in [(false, planned), (true, sooner)] {
+            assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at: sooner, more }), None, "busy");
+            assert_eq!(scene.worker.gpus[0].free_at, free_at, "more: {more}");
+        }
     }
 
     #[test]
@@ -471,7 +510,7 @@ mod tests {
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
         assert_eq!(scene.turn(1, answer), None);
         assert_eq!(retired.try_recv(), Ok(1));
-        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but retired");
+        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at, more: false }), None, "free, but retired");
         let next = scene.turn(1, RankMessage::Resume { gpu: 0, seal: 1 });
         assert_eq!(next, Some(PlanId { gpu: 0, seal: 1, sequence: 2 }), "and given again");
         let answer = RankMessage::Release { ordinal: 0, plan: next.unwrap(), free_at, used: false };
@@ -490,7 +529,7 @@ mod tests {
         assert_eq!(scene.turn(0, out(true)), None, "it is out with a model");
         let answer = RankMessage::Release { ordinal: 0, plan, free_at, used: true };
         assert_eq!(scene.turn(1, answer), None);
-        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at }), None, "free, but out of use");
+        assert_eq!(scene.turn(1, RankMessage::Done { plan, free_at, more: false }), None, "free, but out of use");
         assert_eq!(scene.turn(1, RankMessage::Lost { gpu: 0, seal: 1 }), None);
         assert_eq!(scene.turn(1, ready(2)), None, "the same GPU");
         let again = scene.turn(1, out(false));
@@ -507,7 +546,7 @@ mod tests {
         let (plan, free_at) = (PlanId { gpu: 40, seal: 3, sequence: 1 }, scene.clock.now());
         for message in [
             RankMessage::Release { ordinal: 0, plan, free_at, used: true },
-            RankMessage::Done { plan, free_at },
+            RankMessage::Done { plan, free_at, more: false },
             RankMessage::Refused { plan },
             RankMessage::Lost { gpu: 40, seal: 3 },
         ] {

@@ -62,7 +62,7 @@ impl PolicyWorker {
         match message {
             RankMessage::GpuReady { gpu, class, seal, free_at } => self.gpu_ready(now, gpu, class, seal, free_at),
             RankMessage::Lost { gpu, seal } => self.lost(now, gpu, seal),
-            RankMessage::Done { plan, free_at } => {
+            RankMessage::Done { plan, free_at, .. } => {
                 if let Some(gpu) = self.under_seal(plan.gpu, plan.seal) {
                     gpu.free_at = free_at;
                 }

@@ -194,7 +194,7 @@ impl Scene {
 
     fn done_late(&self, plan: &Execute, seal: SealNumber, start_late: Nanos) {
         let plan = PlanId { gpu: plan.gpu.get(), seal, sequence: plan.sequence };
-        self.rank.push(RankMessage::Done { plan, free_at: self.now });
+        self.rank.push(RankMessage::Done { plan, free_at: self.now, more: false });
         let latency = Nanos::from_millis(2);
         self.inbox.push(ModelMessage::Done { plan, start_late, latency, failed: Vec::new() });
     }
