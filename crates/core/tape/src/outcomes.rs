@@ -14,7 +14,8 @@ const RUNNING_MAX: usize = 1 << 13;
 pub(crate) enum Which {
     /// The one with this GPU and start.
     At(GpuId, Time),
-    /// The plan that was to take this long. Of several with equal sizes it is the one whose end was just now.
+    /// The plan that was to take this long. Of several with equal sizes it is the one whose end was just now. One that
+    /// was not late may have begun early, and its report does not say how early: it is the first that is not overdue.
     Taking(Nanos),
 }
 
@@ -88,7 +89,8 @@ impl Outcomes {
             Which::Taking(predicted) => {
                 let off = |plan: &Running| {
                     let end = plan.start + start_late + took;
-                    end.since(now).max(now.since(end))
+                    let early = if start_late == Nanos::ZERO { Nanos::ZERO } else { end.since(now) };
+                    early.max(now.since(end))
                 };
                 let of_this_size = running.iter().enumerate().filter(|(_, plan)| plan.predicted == predicted);
                 of_this_size.min_by_key(|(_, plan)| off(plan)).map(|(at, _)| at)
@@ -96,7 +98,9 @@ impl Outcomes {
         };
         let Some(plan) = at.and_then(|at| running.remove(at)) else { return };
         if let Some(model) = models.get_mut(&model) {
-            model.batches.push(RecordedBatch { start: plan.start + start_late, took });
+            // At the latest, if it was not late: its report takes its time.
+            let start = if start_late == Nanos::ZERO { plan.start.min(now - took) } else { plan.start + start_late };
+            model.batches.push(RecordedBatch { start, took });
         }
         for id in plan.requests {
             self.close(models, id, |at| RecordedOutcome::Ran(now.since(at)));

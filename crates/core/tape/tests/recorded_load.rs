@@ -216,6 +216,31 @@ fn what_became_of_requests_is_read_from_plans_their_ends_and_drops() {
 }
 
 #[test]
+fn a_plan_that_was_not_late_may_have_begun_before_its_start() {
+    let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+    let ms = Nanos::from_millis;
+    let orders = Orders {
+        list: [(0, 12), (1, 10)].map(|(gpu, start_ms)| ModelAction::Execute(plan(gpu, at(start_ms), gpu, 1))).into(),
+        planned: vec![request(1, at(40)), request(2, at(40))],
+    };
+    let done = ModelInput::Done { start_late: Nanos::ZERO, latency: ms(5), predicted: ms(6) };
+    let bytes = tape(1, |chunk| {
+        chunk.model(0, ModelId::new(7), "m", 0, &config());
+        for sequence in [1, 2] {
+            step(chunk, 0, at(sequence), &ModelInput::Arrive(request(sequence, at(40))));
+        }
+        chunk.model_step(0, at(8), &ModelInput::Wake, &orders);
+        // The first began three milliseconds early, the other one at its start.
+        step(chunk, 0, at(14), &done);
+        step(chunk, 0, at(15), &done);
+    });
+    let load = load(&[bytes]).unwrap();
+    assert_eq!(outcomes(&load), [13, 13].map(|after_ms| RecordedOutcome::Ran(ms(after_ms))));
+    let batch = |start_ms| RecordedBatch { start: at(start_ms), took: ms(5) };
+    assert_eq!(load.models()[&ModelId::new(7)].batches, [batch(9), batch(10)]);
+}
+
+#[test]
 fn a_policy_for_the_whole_sub_cluster_names_the_plan_that_ended() {
     let at = |ms| Time::ZERO + Nanos::from_millis(ms);
     let profile = LatencyProfile::from_line(1.0, 5.0, 16).unwrap();
