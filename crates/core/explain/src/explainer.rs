@@ -207,3 +207,71 @@ impl Explainer<'_> {
         Explanation { dropped: Some(story), ..self.begin(*model, *decided, Some(request), "dropped") }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use symphony_scheduler::Plan;
+    use symphony_types::{Nanos, RequestId, RequestValue};
+
+    use super::*;
+
+    struct Numbers;
+
+    impl Names for Numbers {
+        fn model(&self, model: u32) -> String {
+            format!("m{model}")
+        }
+
+        fn policy(&self, _: u32) -> Option<String> {
+            None
+        }
+
+        fn rival(&self, slot: u32) -> String {
+            format!("m{slot}")
+        }
+
+        fn gpu(&self, gpu: GpuId) -> String {
+            gpu.to_string()
+        }
+
+        fn gpu_kind(&self, _: GpuId) -> Option<String> {
+            None
+        }
+
+        fn class_kind(&self, _: GpuClass) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_batch_is_judged_and_told_by_when_it_ran_and_not_by_its_plan() {
+        let at = |ms| Time::ZERO + Nanos::from_millis(ms);
+        // Planned from 4 to 9 ms, due at 10.
+        let (start, end, due) = (at(4), at(9), at(10));
+        let gpu = GpuId::new(0);
+        let plan = Plan { gpu, start, end, batch: 1, must_end_by: due, first: 0, requests: 1, why: None };
+        let (id, weight) = (RequestId::default(), RequestValue::ONE);
+        let request = Request { id, deadline: due, items: 1, weight, variant: 0 };
+        let explainer = Explainer { names: &Numbers, since: Since::Origin };
+        let told = |start_ms, latency_ms| {
+            let end = BatchEnd::Done { start: at(start_ms), latency: Nanos::from_millis(latency_ms) };
+            let record = BatchRecord { model: 1, decided: at(1), plan, end };
+            let (request, requests) = (Some(request), vec![request]);
+            let told = explainer.explain(&Finding::Batch { number: 0, record, request, requests });
+            (told.outcome, told.to_string())
+        };
+        for (start_ms, latency_ms, outcome, actual) in [
+            (1, 5, "in_time", "start at least 3.000 ms early, 5.000 ms of execution"),
+            // It took too long, and its early start made up for that.
+            (1, 8, "in_time", "(3.000 ms more than predicted), end +8.000 ms at the latest"),
+            (1, 10, "late", "start at least 3.000 ms early, 10.000 ms of execution"),
+            (4, 5, "in_time", "start 0.000 ms late, 5.000 ms of execution"),
+            (6, 5, "late", "start 2.000 ms late, 5.000 ms of execution"),
+            (6, 5, "late", "(0.000 ms more than predicted), end +10.000 ms\n"),
+        ] {
+            let (judged, text) = told(start_ms, latency_ms);
+            assert_eq!(judged, outcome, "{text}");
+            assert!(text.contains(actual), "`{actual}` in {text}");
+        }
+    }
+}

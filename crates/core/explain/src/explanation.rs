@@ -148,7 +148,8 @@ pub struct Planned {
 /// The measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Actual {
-    /// How much later than planned it started; negative if earlier.
+    /// How much later than planned it started; negative if earlier, by at least so much: backends report how late they
+    /// were only. Its end is then the latest possible one.
     pub start_late_ms: f64,
     /// Execution time.
     pub execution_ms: f64,

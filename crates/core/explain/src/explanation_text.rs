@@ -134,14 +134,15 @@ fn write_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
 
 fn write_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let (planned, Some(actual)) = (&batch.planned, &batch.actual) else { return Ok(()) };
-    let when = if actual.start_late_ms < 0.0 { "early" } else { "late" };
+    let early = actual.start_late_ms < 0.0;
+    let (least, when, latest) = if early { ("at least ", "early", " at the latest") } else { ("", "late", "") };
     let longer = actual.execution_ms - planned.execution_ms;
     let than = if longer < 0.0 { "less" } else { "more" };
     line(
         f,
         "actual",
         format_args!(
-            "start {:.3} ms {when}, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}",
+            "start {least}{:.3} ms {when}, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}{latest}",
             actual.start_late_ms.abs(),
             actual.execution_ms,
             longer.abs(),

@@ -23,7 +23,7 @@ pub enum BatchEnd {
     Running,
     /// Executed.
     Done {
-        /// When it started; a backend may start before the planned time.
+        /// When it started; at the latest, if that was before the planned time.
         start: Time,
         /// Execution time.
         latency: Nanos,

@@ -46,7 +46,8 @@ pub(super) fn json(load: &Value, explanations: &[String], notes: &[String], now_
     json!({ "gpus": load["gpus"], "batches": batches, "notes": notes, "now_unix_ms": now_unix_ms })
 }
 
-/// How long ago a batch began, and what the page shows of it; none if no GPU took it.
+/// How long ago a batch began, and what the page shows of it; none if no GPU took it. One whose end was not reported
+/// stands where it was planned: that it began before, if it did, is known from its report.
 fn batch(explained: &Value) -> Option<(f64, Value)> {
     let outcome = explained["outcome"].as_str()?;
     if matches!(outcome, "refused" | "lost") {
