@@ -123,7 +123,7 @@ pub enum ModelInput {
 pub struct Plan {
     /// The GPU that runs the batch.
     pub gpu: GpuId,
-    /// When the GPU starts.
+    /// When the GPU is to start. A backend starts before if it can (docs/adr/0046).
     pub start: Time,
     /// The predicted end of execution on the GPU.
     pub end: Time,

@@ -77,8 +77,8 @@ impl ModelQueue {
         })
     }
 
-    /// What a plan of this batch takes: ℓ(b), or what the variants of a family take in it. An over-estimate would keep
-    /// the GPU idle until the next planned start.
+    /// What a plan of this batch takes: ℓ(b), or what the variants of a family take in it. After an over-estimate the
+    /// next plan would be sent later than the GPU could run it.
     fn plan_takes(&mut self, at: usize, formed: &Formed) -> Nanos {
         let window = &self.windows[at];
         let worst = window.profile.latency(formed.candidate.batch);

@@ -57,7 +57,7 @@ impl ModelQueue {
 
     /// Records the measurements of a plan. Returns whether the planned lateness has changed.
     pub(super) fn record_run(&mut self, start_late: Nanos, latency: Nanos, predicted: Nanos) -> bool {
-        // Fast execution does not make up for a late start: the next plan on the GPU has its own start.
+        // Neither early starts nor fast executions make up for late ones: deadlines are promised for each plan.
         self.lateness.record(start_late, latency - predicted, predicted) && self.expect_lateness()
     }
 
