@@ -28,7 +28,7 @@ pub(crate) enum QueuedOrder {
 pub(crate) struct QueuedPlan {
     pub(crate) plan: AcceptedPlan,
     pub(crate) inputs: Vec<Option<Bytes>>,
-    /// When the last of them came; when the plan did if none has.
+    /// When the last of them came, or was given up; when the plan came if it waited for none.
     pub(crate) inputs_at: Instant,
     /// The frontends that have answered or failed.
     answered: Vec<FrontendBoot>,
@@ -72,6 +72,7 @@ impl QueuedPlan {
                     if waits {
                         unresponsive.mark_unresponsive(missing);
                     }
+                    self.inputs_at = self.inputs_at.max(until);
                     return;
                 }
             }
