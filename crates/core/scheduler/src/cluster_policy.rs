@@ -79,7 +79,8 @@ pub enum ClusterInput {
     /// The GPU takes no more plans: it has failed, or drains. If it failed, the requests of its plans follow, each as a
     /// [`Return`](Self::Return).
     GpuDown(GpuId),
-    /// The GPU has just ended a plan. A GPU ends its plans in the order in which they were sent.
+    /// The GPU has just ended a plan. A GPU ends its plans in the order in which they were sent, and may end one before
+    /// the planned start of it: a live batch begins when its inputs are there and the plan before it has ended.
     Done {
         /// The GPU that ran the plan.
         gpu: GpuId,
@@ -87,7 +88,7 @@ pub enum ClusterInput {
         model: u32,
         /// The start that was planned: with the GPU it names the plan.
         start: Time,
-        /// How much later than planned it started.
+        /// How much later than planned it started; zero also if it started earlier.
         start_late: Nanos,
         /// The measured execution time.
         latency: Nanos,

@@ -345,11 +345,12 @@ impl Story {
     }
 
     fn execute(&mut self, model: u32, plan: &Plan, requests: &[Request]) {
-        // As planned, or up to half shorter or longer.
+        // As planned, or as soon as the plan before has ended; and as planned, or up to half shorter or longer.
+        let begins = if self.random.below(4) == 0 { self.now } else { plan.start };
         let percent = if self.random.below(2) == 0 { 100 } else { 50 + self.random.below(100) as u64 };
         let is_refused = self.random.below(24) == 0;
         let Some(runs) = self.gpus.get_mut(plan.gpu.get() as usize).and_then(Option::as_mut) else { return };
-        let start = runs.back().map_or(plan.start, |last| last.end.max(plan.start));
+        let start = runs.back().map_or(begins, |last| last.end.max(begins));
         let takes = Nanos::new(plan.end.since(plan.start).get() / 100 * percent);
         let end = if is_refused { start } else { start + takes };
         runs.push_back(Run { model, plan: *plan, start, end, is_refused, requests: requests.to_vec() });

@@ -182,8 +182,8 @@ pub struct BatchInputs<'a> {
     /// One contiguous buffer per input of the signature, in its order: `items` items each, little-endian.
     pub tensors: &'a [&'a [u8]],
     /// When the batch started, as the caller counts: its inputs had arrived, and no other batch ran on its GPU. `None`
-    /// is "now". Real executors start when they are called. The emulated one measures ℓ(b) from here, so that late
-    /// calls do not add up from batch to batch. To one that is only staged it means nothing.
+    /// is "now". Real executors start when they are called. The emulated one measures ℓ(b) from here, so that a
+    /// call that is a little late is none. To one that is only staged it means nothing.
     pub start: Option<Instant>,
 }
 

@@ -31,7 +31,7 @@ pub fn use_smallest_timer_slack() {
     if !ASKED.replace(true) {
         #[cfg(target_os = "linux")]
         if let Err(error) = nix::sys::prctl::set_timerslack(1) {
-            tracing::warn!(%error, "timer slack stays at its default; emulated batches may end 50 µs late");
+            tracing::warn!(%error, "timer slack stays at its default; waits of GPU threads may end 50 µs late");
         }
     }
 }

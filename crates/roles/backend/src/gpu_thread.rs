@@ -1,8 +1,8 @@
 //! The thread of one GPU: waits for inputs, runs the batch, returns results. Execution is serial by construction (the
 //! last line of invariant S1); on a device the next plan's inputs are copied meanwhile.
 //!
-//! A batch whose inputs are there begins before its planned start: the start allows for slow networks, and nothing else
-//! was planned for the GPU by then.
+//! A batch whose inputs are there begins before its planned start: the start allows for slow networks and machines, and
+//! nothing else was planned for the GPU by then.
 
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};

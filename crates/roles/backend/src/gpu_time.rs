@@ -4,8 +4,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a batch of a load waits for a gap between plans; then it runs beside them, in separate lanes where the
-/// device has lanes. A GPU that is 90 % busy has a gap more often than that. The load of a model with 64 sizes takes at
-/// most a few seconds more.
+/// device has lanes. A GPU that is 90 % busy usually has a gap within that time. The load of a model with 64 sizes
+/// takes at most a few seconds more.
 pub(crate) const GAP_WITHIN: Duration = Duration::from_millis(100);
 
 /// Whether one GPU's thread has a plan, for loads on that GPU.

@@ -537,7 +537,8 @@ fn hosted(executors: &[Box<dyn ModelExecutor>]) -> Option<Hosted> {
 const START_IN_MAX: u64 = 60_000_000_000;
 
 impl Gpu {
-    /// How long until everything accepted is done, at most: the first may have begun before its planned start.
+    /// How long until everything accepted is done, if inputs and executions take no longer than planned; the first may
+    /// have begun before its planned start.
     fn free_in(&self, now: Instant) -> Duration {
         let mut free_at = now;
         for (index, plan) in self.unfinished.iter().enumerate() {

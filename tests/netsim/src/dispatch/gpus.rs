@@ -37,16 +37,25 @@ pub(crate) struct Registered {
 /// A plan that was taken.
 struct Taken {
     plan: Execute,
-    /// When it is to start.
+    /// When it was planned to start.
     start: Instant,
+    /// When its inputs are there, at which it starts if the plan before it has ended.
+    inputs_at: Instant,
     reports: LinkSender<FromBackend>,
+}
+
+/// A plan that has not ended.
+struct Running {
+    requests: Vec<RequestId>,
+    inputs_at: Instant,
+    latency: Duration,
 }
 
 struct Gpu {
     me: Registered,
     fence: GpuFence,
     promised: Token,
-    running: VecDeque<Vec<RequestId>>,
+    running: VecDeque<Running>,
     finished: VecDeque<RequestId>,
 }
 
@@ -103,8 +112,8 @@ impl Gpu {
         }
         self.promised = self.fence.seal(by, token);
         cluster.obeyed.borrow_mut().push(Obeyed { gpu, token: self.promised, leader: None });
-        let in_flight = self.running.iter().flatten().copied().collect();
-        let sealed = SealedGpu { gpu, promised: self.promised, free_in: 0, in_flight };
+        let in_flight = self.running.iter().flat_map(|run| &run.requests).copied().collect();
+        let sealed = SealedGpu { gpu, promised: self.promised, free_in: self.free_in(), in_flight };
         let finished = self.finished.iter().copied().collect();
         FromBackend::Sealed { boot, gpus: vec![sealed], finished, plans: Vec::new() }
     }
@@ -122,13 +131,23 @@ impl Gpu {
         match self.fence.accept(by, token, backend_boot, sequence) {
             Ok(()) => {
                 cluster.obeyed.borrow_mut().push(Obeyed { gpu, token, leader: Some(leader) });
-                self.running.push_back(plan.requests.iter().map(|request| request.id).collect());
                 let start = Instant::now() + Duration::from_nanos(plan.start_in);
-                let _ = plans.send(Taken { plan, start, reports: sender.clone() });
+                // The inputs of every other plan are there at once, and it does not wait for its start.
+                let inputs_at = if sequence.is_multiple_of(2) { Instant::now() } else { start };
+                let requests = plan.requests.iter().map(|request| request.id).collect();
+                self.running.push_back(Running { requests, inputs_at, latency: Duration::from_nanos(plan.latency) });
+                let _ = plans.send(Taken { plan, start, inputs_at, reports: sender.clone() });
                 None
             }
             Err(refusal) => Some(FromBackend::Refused { gpu, sequence, token, model, refusal }),
         }
+    }
+
+    /// When it has ended all plans that it has, at the latest: one may have begun already.
+    fn free_in(&self) -> u64 {
+        let now = Instant::now();
+        let free_at = self.running.iter().fold(now, |free_at, run| free_at.max(run.inputs_at) + run.latency);
+        Nanos::from(free_at - now).get()
     }
 }
 
@@ -141,18 +160,18 @@ async fn execute(
     views: watch::Receiver<Arc<View>>,
 ) {
     let mut owners = BTreeMap::new();
-    while let Some(Taken { plan, start, reports }) = queue.recv().await {
-        let begins = start.max(Instant::now());
+    while let Some(Taken { plan, start, inputs_at, reports }) = queue.recv().await {
+        let begins = inputs_at.max(Instant::now());
         sleep_until(begins + Duration::from_nanos(plan.latency)).await;
-        let finished = {
+        let (finished, free_in) = {
             let mut gpu = gpu.borrow_mut();
             gpu.fence.finished();
-            let finished = gpu.running.pop_front().unwrap_or_default();
+            let finished = gpu.running.pop_front().map(|run| run.requests).unwrap_or_default();
             gpu.finished.extend(&finished);
             while gpu.finished.len() > FINISHED_MAX {
                 gpu.finished.pop_front();
             }
-            finished
+            (finished, gpu.free_in())
         };
         for request in finished {
             let owner = views.borrow().frontends.get(&request.frontend).cloned();
@@ -166,8 +185,8 @@ async fn execute(
             let _ = results.send((request.boot, request.sequence));
         }
         let Execute { gpu, token, sequence, model, latency, .. } = plan;
-        let start_late = Nanos::from(begins - start).get();
-        let done = Done { gpu, token, sequence, model, start_late, latency, free_in: 0, failed: Vec::new() };
+        let start_late = Nanos::from(begins.saturating_duration_since(start)).get();
+        let done = Done { gpu, token, sequence, model, start_late, latency, free_in, failed: Vec::new() };
         let _ = reports.send(FromBackend::Done(done));
     }
 }

@@ -230,12 +230,18 @@ impl RankWorker {
         let Some(plans) = self.under_seal(plan.gpu, plan.seal).filter(|plans| plans.granted) else { return };
         plans.granted = false;
         plans.next += u64::from(used);
-        // A plan goes to its backend before this answer comes here, and a short one may have ended meanwhile.
-        let reported = Some(plans.reported).filter(|&(sequence, _)| used && sequence == plan.sequence);
-        plans.free_at = reported.map_or(free_at, |(_, free_at)| free_at);
-        if used {
-            let until = plans.busy_until.max(free_at);
-            plans.busy_until = reported.map_or(until, |(_, free_at)| free_at);
+        // What was reported meanwhile: a plan goes to its backend before this answer comes here, and a short one may
+        // have ended; or the grant was not used, and the plan before it has ended.
+        let newest = if used { plan.sequence } else { plan.sequence - 1 };
+        if let (sequence, free_at) = plans.reported
+            && sequence == newest
+        {
+            (plans.free_at, plans.busy_until) = (free_at, free_at);
+        } else {
+            plans.free_at = free_at;
+            if used {
+                plans.busy_until = plans.busy_until.max(free_at);
+            }
         }
         let (gpu, free_at, report_due) = (GpuId::new(plan.gpu), plans.usable_at(), plans.report_due());
         self.step(now, RankInput::Release { model: ordinal, gpu, free_at, report_due });
@@ -378,9 +384,14 @@ mod tests {
 
         /// Sends the worker a message, with a candidate that wants to run at once.
         fn turn(&mut self, answered: u64, message: RankMessage) -> Option<PlanId> {
+            self.turn_ahead(answered, message, Nanos::ZERO)
+        }
+
+        /// The same; the candidate takes a GPU that is free after `lead`.
+        fn turn_ahead(&mut self, answered: u64, message: RankMessage, lead: Nanos) -> Option<PlanId> {
             let start = self.clock.now();
             let latest = start + Nanos::from_millis(60_000);
-            let (frontrun, must_end_by, lead) = (start, latest, Nanos::ZERO);
+            let (frontrun, must_end_by) = (start, latest);
             let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, ..Candidate::default() };
             self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
             self.rank.push(message);
@@ -443,7 +454,15 @@ mod tests {
         assert_eq!(scene.turn(0, RankMessage::Done { plan, free_at, more: false }), None, "it is still granted");
         let planned = free_at + Nanos::from_millis(60_000);
         let answer = RankMessage::Release { ordinal: 0, plan, free_at: planned, used: true };
-        assert_eq!(scene.turn(1, answer), Some(PlanId { gpu: 0, seal: 1, sequence: 2 }), "its plan has ended");
+        let next = scene.turn(1, answer).unwrap();
+        assert_eq!(next, PlanId { gpu: 0, seal: 1, sequence: 2 }, "its plan has ended");
+
+        // The next plan's report comes while the GPU is granted ahead of its end, and that grant is not used.
+        let used = RankMessage::Release { ordinal: 0, plan: next, free_at: planned, used: true };
+        let ahead = scene.turn_ahead(2, used, Nanos::from_millis(60_000)).unwrap();
+        assert_eq!(scene.turn(2, RankMessage::Done { plan: next, free_at, more: false }), None, "it is still granted");
+        let unused = RankMessage::Release { ordinal: 0, plan: ahead, free_at: planned, used: false };
+        assert_eq!(scene.turn(3, unused), Some(ahead), "nothing runs there");
         assert_eq!(scene.worker.metrics.counters.violations.load(Ordering::Relaxed), 0);
     }
 
