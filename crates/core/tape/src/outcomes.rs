@@ -10,12 +10,16 @@ use crate::recorded::{RecordedBatch, RecordedModel, RecordedOutcome};
 /// Batches of a model without a report that are remembered; a sub-cluster's GPUs have fewer.
 const RUNNING_MAX: usize = 1 << 13;
 
+/// The longest that a report is expected to take, also on a machine that is busy with other things.
+const REPORT_TAKES_MAX: Nanos = Nanos::from_millis(10);
+
 /// Which plan ended.
 pub(crate) enum Which {
     /// The one with this GPU and start.
     At(GpuId, Time),
     /// The plan that was to take this long. Of several with equal sizes it is the one whose end was just now. One that
-    /// was not late may have begun early, and its report does not say how early: it is the first that is not overdue.
+    /// was not late may have begun early, and its report does not say how early: it is the first that is not overdue by
+    /// more than a report takes.
     Taking(Nanos),
 }
 
@@ -89,8 +93,12 @@ impl Outcomes {
             Which::Taking(predicted) => {
                 let off = |plan: &Running| {
                     let end = plan.start + start_late + took;
-                    let early = if start_late == Nanos::ZERO { Nanos::ZERO } else { end.since(now) };
-                    early.max(now.since(end))
+                    let overdue = now.since(end);
+                    match start_late {
+                        Nanos::ZERO if overdue <= REPORT_TAKES_MAX => (false, end.since(Time::ZERO)),
+                        Nanos::ZERO => (true, overdue),
+                        _ => (false, overdue.max(end.since(now))),
+                    }
                 };
                 let of_this_size = running.iter().enumerate().filter(|(_, plan)| plan.predicted == predicted);
                 of_this_size.min_by_key(|(_, plan)| off(plan)).map(|(at, _)| at)

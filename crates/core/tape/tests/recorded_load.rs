@@ -224,20 +224,31 @@ fn a_plan_that_was_not_late_may_have_begun_before_its_start() {
         planned: vec![request(1, at(40)), request(2, at(40))],
     };
     let done = ModelInput::Done { start_late: Nanos::ZERO, latency: ms(5), predicted: ms(6) };
-    let bytes = tape(1, |chunk| {
-        chunk.model(0, ModelId::new(7), "m", 0, &config());
-        for sequence in [1, 2] {
-            step(chunk, 0, at(sequence), &ModelInput::Arrive(request(sequence, at(40))));
-        }
-        chunk.model_step(0, at(8), &ModelInput::Wake, &orders);
-        // The first began three milliseconds early, the other one at its start.
-        step(chunk, 0, at(14), &done);
-        step(chunk, 0, at(15), &done);
-    });
-    let load = load(&[bytes]).unwrap();
-    assert_eq!(outcomes(&load), [13, 13].map(|after_ms| RecordedOutcome::Ran(ms(after_ms))));
-    let batch = |start_ms| RecordedBatch { start: at(start_ms), took: ms(5) };
-    assert_eq!(load.models()[&ModelId::new(7)].batches, [batch(9), batch(10)]);
+    let us = Nanos::from_micros;
+    for (reports, ran, starts) in [
+        // One began three milliseconds early, the other one at its start or one. Which is which the tape does not say:
+        // plans of equal size are taken by their planned ends.
+        ([14_000, 15_000], [14_000, 12_000], [9_000, 10_000]),
+        // Both as planned. A report takes its time, and a plan that may still end is not taken for it.
+        ([15_100, 17_100], [16_100, 13_100], [10_000, 12_000]),
+        // The first one's report took too long to be expected: it comes when the second one's should.
+        ([27_100, 27_200], [26_200, 25_100], [10_000, 12_000]),
+    ] {
+        let bytes = tape(1, |chunk| {
+            chunk.model(0, ModelId::new(7), "m", 0, &config());
+            for sequence in [1, 2] {
+                step(chunk, 0, at(sequence), &ModelInput::Arrive(request(sequence, at(40))));
+            }
+            chunk.model_step(0, at(8), &ModelInput::Wake, &orders);
+            for at_us in reports {
+                step(chunk, 0, Time::ZERO + us(at_us), &done);
+            }
+        });
+        let load = load(&[bytes]).unwrap();
+        assert_eq!(outcomes(&load), ran.map(|after_us| RecordedOutcome::Ran(us(after_us))), "{reports:?}");
+        let batch = |start_us| RecordedBatch { start: Time::ZERO + us(start_us), took: ms(5) };
+        assert_eq!(load.models()[&ModelId::new(7)].batches, starts.map(batch), "{reports:?}");
+    }
 }
 
 #[test]
