@@ -41,7 +41,7 @@ fn record(criterion: &mut Criterion) {
     group.bench_function(BenchmarkId::new("batch", BATCH), |bencher| {
         bencher.iter(|| {
             let number = recorder.batch(batch, &requests);
-            recorder.ended(number, BatchEnd::Done { start: at, latency: Nanos::new(1) });
+            recorder.ended(number, BatchEnd::Done { start: at, at_latest: false, latency: Nanos::new(1) });
         });
     });
     let drop =

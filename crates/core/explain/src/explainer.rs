@@ -107,7 +107,8 @@ impl Explainer<'_> {
         let ms = |at: Time| offset_ms(at, *decided);
         let execution = plan.end.since(plan.start);
         let actual = match end {
-            BatchEnd::Done { start, latency } => Some(Actual {
+            BatchEnd::Done { start, at_latest, latency } => Some(Actual {
+                at_latest: *at_latest,
                 start_late_ms: offset_ms(*start, plan.start),
                 execution_ms: latency.as_millis_f64(),
                 end_ms: ms(*start + *latency),
@@ -119,7 +120,7 @@ impl Explainer<'_> {
             BatchEnd::Running => "running",
             BatchEnd::Refused => "refused",
             BatchEnd::Lost => "lost",
-            BatchEnd::Done { start, latency } if *start + *latency > due => "late",
+            BatchEnd::Done { start, latency, .. } if *start + *latency > due => "late",
             BatchEnd::Done { .. } => "in_time",
         };
         let why = plan.why.as_ref();
@@ -253,8 +254,9 @@ mod tests {
         let (id, weight) = (RequestId::default(), RequestValue::ONE);
         let request = Request { id, deadline: due, items: 1, weight, variant: 0 };
         let explainer = Explainer { names: &Numbers, since: Since::Origin };
-        let told = |start_ms, latency_ms| {
-            let end = BatchEnd::Done { start: at(start_ms), latency: Nanos::from_millis(latency_ms) };
+        let told = |is_live, start_ms, latency_ms| {
+            let (start, latency) = (at(start_ms), Nanos::from_millis(latency_ms));
+            let end = BatchEnd::Done { start, at_latest: is_live && start_ms <= 4, latency };
             let record = BatchRecord { model: 1, decided: at(1), plan, end };
             let (request, requests) = (Some(request), vec![request]);
             let told = explainer.explain(&Finding::Batch { number: 0, record, request, requests });
@@ -265,13 +267,19 @@ mod tests {
             // It took too long, and its early start made up for that.
             (1, 8, "in_time", "(3.000 ms more than predicted), end +8.000 ms at the latest"),
             (1, 10, "late", "start at least 3.000 ms early, 10.000 ms of execution"),
-            (4, 5, "in_time", "start 0.000 ms late, 5.000 ms of execution"),
+            (4, 5, "in_time", "start on time or early, 5.000 ms of execution"),
+            (4, 5, "in_time", "at least 1.000 ms left to send the answer"),
             (6, 5, "late", "start 2.000 ms late, 5.000 ms of execution"),
             (6, 5, "late", "(0.000 ms more than predicted), end +10.000 ms\n"),
         ] {
-            let (judged, text) = told(start_ms, latency_ms);
+            let (judged, text) = told(true, start_ms, latency_ms);
             assert_eq!(judged, outcome, "{text}");
             assert!(text.contains(actual), "`{actual}` in {text}");
         }
+        let (_, simulated) = told(false, 4, 5);
+        assert!(
+            simulated.contains("start 0.000 ms late, 5.000 ms of") && simulated.contains(": 1.000 ms left"),
+            "{simulated}"
+        );
     }
 }

@@ -148,9 +148,10 @@ pub struct Planned {
 /// The measured times.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Actual {
-    /// How much later than planned it started; negative if earlier, by at least so much: backends report how late they
-    /// were only. Its end is then the latest possible one.
+    /// How much later than planned it started; negative if earlier.
     pub start_late_ms: f64,
+    /// Whether it may have started, and ended, sooner: backends report how late batches began, and not how early.
+    pub at_latest: bool,
     /// Execution time.
     pub execution_ms: f64,
     /// End on the GPU.

@@ -134,16 +134,21 @@ fn write_window(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
 
 fn write_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     let (planned, Some(actual)) = (&batch.planned, &batch.actual) else { return Ok(()) };
-    let early = actual.start_late_ms < 0.0;
-    let (least, when, latest) = if early { ("at least ", "early", " at the latest") } else { ("", "late", "") };
+    let off = actual.start_late_ms.abs();
+    let start = match (actual.start_late_ms < 0.0, actual.at_latest) {
+        (true, true) => format!("at least {off:.3} ms early"),
+        (true, false) => format!("{off:.3} ms early"),
+        (false, true) => "on time or early".to_owned(),
+        (false, false) => format!("{off:.3} ms late"),
+    };
+    let latest = if actual.at_latest { " at the latest" } else { "" };
     let longer = actual.execution_ms - planned.execution_ms;
     let than = if longer < 0.0 { "less" } else { "more" };
     line(
         f,
         "actual",
         format_args!(
-            "start {least}{:.3} ms {when}, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}{latest}",
-            actual.start_late_ms.abs(),
+            "start {start}, {:.3} ms of execution ({:.3} ms {than} than predicted), end {}{latest}",
             actual.execution_ms,
             longer.abs(),
             At(actual.end_ms)
@@ -151,8 +156,10 @@ fn write_actual(f: &mut fmt::Formatter<'_>, batch: &BatchStory) -> fmt::Result {
     )?;
     if let Some(deadline) = batch.deadline_ms {
         let spare = deadline - actual.end_ms;
-        let how = if spare < 0.0 { "too late" } else { "left to send the answer" };
-        line(f, "deadline", format_args!("{}: {:.3} ms {how}", At(deadline), spare.abs()))?;
+        let (bound, how) =
+            if spare < 0.0 { ("at most ", "too late") } else { ("at least ", "left to send the answer") };
+        let bound = if actual.at_latest { bound } else { "" };
+        line(f, "deadline", format_args!("{}: {bound}{:.3} ms {how}", At(deadline), spare.abs()))?;
     }
     Ok(())
 }

@@ -221,7 +221,7 @@ mod tests {
         let mut recorder = FlightRecorder::new(SMALL);
         assert_eq!(batch(&mut recorder, 10, 0..2), 0);
         assert_eq!(batch(&mut recorder, 11, 2..5), 1);
-        let done = BatchEnd::Done { start: Time::from_nanos(12), latency: Nanos::new(2) };
+        let done = BatchEnd::Done { start: Time::from_nanos(12), at_latest: false, latency: Nanos::new(2) };
         recorder.ended(1, done);
         let found = recorder.find(request(3).id);
         let [Finding::Batch { number: 1, record, request: Some(queried), requests }] = &found[..] else {

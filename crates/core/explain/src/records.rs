@@ -23,8 +23,10 @@ pub enum BatchEnd {
     Running,
     /// Executed.
     Done {
-        /// When it started; at the latest, if that was before the planned time.
+        /// When it started.
         start: Time,
+        /// Whether it may have started, and ended, sooner: backends report how late batches began, and not how early.
+        at_latest: bool,
         /// Execution time.
         latency: Nanos,
     },

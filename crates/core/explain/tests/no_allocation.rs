@@ -31,7 +31,7 @@ fn recording_allocates_nothing_from_the_first_batch_on() {
         let region = Region::new(ALLOCATOR);
         for _ in 0..10_000 {
             let number = recorder.batch(record, &[request; 8]);
-            recorder.ended(number, BatchEnd::Done { start: at, latency: Nanos::new(5) });
+            recorder.ended(number, BatchEnd::Done { start: at, at_latest: false, latency: Nanos::new(5) });
             recorder.dropped(drop);
         }
         region.change().allocations

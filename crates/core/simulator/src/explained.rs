@@ -196,7 +196,8 @@ impl Watch for Explained<'_> {
                 self.end_batch(number, BatchEnd::Lost);
                 continue;
             }
-            self.end_batch(number, BatchEnd::Done { start: run.start, latency: run.end.since(run.start) });
+            let (start, latency) = (run.start, run.end.since(run.start));
+            self.end_batch(number, BatchEnd::Done { start, at_latest: false, latency });
             self.keep_late(number, run.end);
             return;
         }

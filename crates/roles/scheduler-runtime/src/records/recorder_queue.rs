@@ -137,7 +137,7 @@ mod tests {
             log.flush();
             assert_eq!(reader.next_batch(), 0, "the worker did not wait");
             assert_eq!(log.batch(record(1), &[request(2)]), Some(1));
-            assert!(log.ended(Some(0), BatchEnd::Done { start: Time::ZERO, latency: Nanos::new(3) }));
+            assert!(log.ended(Some(0), BatchEnd::Done { start: Time::ZERO, at_latest: false, latency: Nanos::new(3) }));
         }
         log.flush();
         let found = read(&recorder, |recorder| recorder.find(request(1).id));

@@ -106,7 +106,8 @@ impl Delivery {
         counts: impl Fn(&Request) -> Option<&'a ModelCounts>,
     ) -> Nanos {
         let ran = sent.ran(failed);
-        self.record_end(sent, BatchEnd::Done { start: sent.began(now, start_late, latency), latency });
+        let (start, at_latest) = (sent.began(now, start_late, latency), start_late == Nanos::ZERO);
+        self.record_end(sent, BatchEnd::Done { start, at_latest, latency });
         self.report_run(gpu, sent, ran, latency);
         for request in &sent.requests {
             let Some(counts) = counts(request) else { continue };
