@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,10 +18,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use symphony_config::ImagesConfig;
-use symphony_images::{ImageLimits, Pipeline};
+use symphony_images::{Header, ImageLimits, Pipeline, inspect};
 use symphony_telemetry::Registry;
 use symphony_telemetry::buckets::STEP_SECONDS;
 use symphony_types::FailReason;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinHandle;
 
@@ -41,6 +43,10 @@ pub(crate) struct Decoders {
     limits: ImageLimits,
     counts: Arc<Counts>,
 }
+
+/// Pixels of a picture and bytes of the items that are cut out of it, so few that this takes less than a thread takes to
+/// wake for it.
+const SHORT_WORK_MAX: u64 = 1 << 13;
 
 /// In such pieces the memory for decoded pictures is given out.
 const MEMORY_UNIT_BYTES: u64 = 1 << 10;
@@ -200,17 +206,18 @@ impl Decoders {
             counts.wait.observe(queued_at.elapsed().as_secs_f64());
             let (item_bytes, count) = (pipeline.item_bytes(), boxes.len());
             let held = Arc::clone(&memory);
-            let work = tokio::task::spawn_blocking(move || {
+            let is_short = is_short(&picture, limits, count * item_bytes);
+            let work = move || {
                 let _held = (room, thread, held);
                 let (began, mut items) = (Instant::now(), Vec::with_capacity(count * item_bytes));
                 let cut = pipeline.append_boxes(&seen_by, &boxes, &picture, limits, &mut items);
                 counts.decode.observe(began.elapsed().as_secs_f64());
                 counts.count(if cut.is_ok() { "decoded" } else { "undecodable" });
                 cut.map(|()| items)
-            });
+            };
             let failed = |reason: String| InferError::BadPicture(format!("input `{input}`: {reason}"));
             // A decoder that panics has met bytes that it was not made for.
-            let items = work.await.map_err(|_| failed("the decoder gave up".to_owned()))?;
+            let items = on_thread(is_short, work).await.ok_or_else(|| failed("the decoder gave up".to_owned()))?;
             let items = items.map_err(|error| failed(error.to_string()))?;
             let whole = Bytes::from_owner(Counted { payload: items, _memory: memory });
             let items = (0..count).map(|at| whole.slice(at * item_bytes..(at + 1) * item_bytes));
@@ -241,6 +248,22 @@ fn declared(model: &ModelInfo) -> Result<(String, Pipeline), InferError> {
         return Err(InferError::InvalidRequest(format!("model `{}` declares no pictures any more", model.name)));
     };
     Ok((input, pipeline.map_err(InferError::InvalidRequest)?))
+}
+
+/// Whether items of so many bytes are cut out of a picture sooner than a thread wakes for it.
+fn is_short(picture: &[u8], limits: ImageLimits, item_bytes: usize) -> bool {
+    let pixels = |header: Header| u64::from(header.width) * u64::from(header.height);
+    inspect(picture, limits)
+        .is_ok_and(|header| header.is_quick() && pixels(header) + item_bytes as u64 <= SHORT_WORK_MAX)
+}
+
+/// Does work on a thread of its own: what is short on this one, while another one takes over what this one had to do,
+/// since a hostile picture may take long all the same. None if it panicked.
+async fn on_thread<T: Send + 'static>(is_short: bool, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    if is_short && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
+        return catch_unwind(AssertUnwindSafe(|| tokio::task::block_in_place(work))).ok();
+    }
+    tokio::task::spawn_blocking(work).await.ok()
 }
 
 impl Decoding {

@@ -158,3 +158,29 @@ async fn regions_of_a_picture_become_items_and_are_counted_as_long_as_one_of_the
     let bad = decoders.crop(crops(cut_off(&picture(&[1, 2, 3, 4])))).unwrap().await.unwrap_err();
     assert!(matches!(&bad, InferError::BadPicture(reason) if reason.starts_with("input `x`: it cannot be")), "{bad}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn regions_that_are_cut_sooner_than_a_thread_wakes_wait_for_none() {
+    let (decoders, _) = decoders(1, 4);
+    let detector = model(4, 0, 0);
+    let crop = async |width: u32| {
+        let taker = model(width, 0, 0);
+        let boxes = vec![[0.0, 0.0, 1.0, 1.0]; 2];
+        let crops = Crops { picture: picture(&[1, 2, 3, 4]), seen_by: &detector, model: &taker, boxes };
+        let mut cut = Box::pin(decoders.crop(crops).unwrap());
+        let at_once = futures::FutureExt::now_or_never(&mut cut);
+        let is_at_once = at_once.is_some();
+        let items = match at_once {
+            Some(items) => items,
+            None => cut.await,
+        };
+        assert_eq!(items.unwrap().len(), 2);
+        is_at_once
+    };
+    assert!(crop(2).await && crop(4_000).await);
+    // Also then as many at a time as there are threads.
+    let busy = Arc::clone(&decoders.threads).acquire_owned().await.unwrap();
+    let waits = tokio::time::timeout(Duration::from_millis(20), crop(2)).await;
+    assert!(waits.is_err());
+    drop(busy);
+}
