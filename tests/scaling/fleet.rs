@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use symphony_protocol::view::View;
-use symphony_tests::{Shape, phase, tell};
+use symphony_tests::{LoadReport, Shape, phase, tell};
 
 /// Replicas that it started may drain for a minute.
 const STOPPED_WITHIN: Duration = Duration::from_secs(150);
+/// Seconds of requests of one to four items.
+const UNEQUAL_S: u32 = 8;
+/// What may be late of them: threads may have to wait for a core.
+const BAD_MOST: f64 = 0.2;
 
 /// Large batches are what the dear kind is good for; requests of one item cost a sixth on the other.
 const PROFILE: &str = "format = 1\nmodel = \"m\"\n[[inputs]]\nname = \"INPUT0\"\ndata_type = \"FP32\"\nitem_shape = [16]\n\
@@ -50,6 +54,23 @@ fn a_cheaper_kind_is_advised_before_there_is_one_of_it() {
         let price = "symphony_control_gpus_price{subcluster=\"pool\",gpu_kind=\"emulated\"} 2.0";
         assert_eq!(metrics.iter().filter(|text| text.contains(price)).count(), 1, "the Raft leader's");
         cluster.end_load(load).unwrap().check_safety().unwrap();
+
+        phase("as many requests of two items each are another fleet, in one step");
+        let frontend = cluster.address("frontend", "grpc");
+        let mut args = vec!["load", "--protocol", "grpc", "--frontend", &frontend, "--model", "m=100", "--items", "2"];
+        args.extend(["--duration-s", LoadReport::UNTIL_ENDED_S]);
+        args.extend(LoadReport::OPTIONS);
+        let load = cluster.spawn_cli("larger", &args).unwrap();
+        let dearer = cluster.wait_for_view("a fleet for the larger requests", |view| {
+            let advice = view.subclusters.values().find_map(|subcluster| subcluster.advice.clone())?;
+            let fleet = advice.fleet?.chosen?;
+            (fleet.price_per_hour > chosen.price_per_hour).then_some((fleet, advice.kinds[1].target))
+        });
+        let (dearer, small) = dearer.unwrap();
+        assert!((50.0..=150.0).contains(&dearer.rate_rps), "not for more requests: {dearer:?} after {chosen:?}");
+        // By the bound for two items a GPU of the small kind answers 48 of them, and 95 of one item.
+        assert!(small > advice.kinds[1].target && dearer.bound_rps < 60.0 * f64::from(small), "{small}: {dearer:?}");
+        cluster.end_load(load).unwrap().check_safety().unwrap();
     });
 }
 
@@ -82,6 +103,28 @@ fn each_kind_is_provisioned_by_the_advice_for_it_within_one_budget() {
         let all = |view: &View| (working(view) == ["emulated", "small", "small"]).then_some(());
         cluster.wait_for_view("another GPU of the cheap kind", all).unwrap();
         cluster.end_load(load).unwrap().check_safety().unwrap();
+
+        phase("`kairos` gives requests of unequal sizes to both kinds, each alone, and learns what they take");
+        let policy = "{ name = \"kairos\", learn = true }";
+        let _ = cluster.cli(&["subcluster", "policy", "pool", policy]).ended_with(0);
+        let four = |tenth: u32| (1..=4).map(move |items| format!("{:.1},m,{items},\n", f64::from(tenth) / 10.0));
+        let unequal: String = (0..UNEQUAL_S * 10).flat_map(four).collect();
+        cluster.workspace.write("unequal.csv", &format!("time_s,model,items,slo_ms\n{unequal}")).unwrap();
+        let frontend = cluster.address("frontend", "grpc");
+        let mut args = vec!["load", "--protocol", "grpc", "--frontend", &frontend, "--trace", "unequal.csv"];
+        args.extend(LoadReport::OPTIONS);
+        let load = cluster.spawn_cli("unequal", &args).unwrap();
+        let report = cluster.load_report(load, UNEQUAL_S).unwrap();
+        report.check_safety().unwrap();
+        report.check_bad_rate("m", BAD_MOST).unwrap();
+        let told = cluster.cli(&["explain", "--batch", "m", "--last", "100", "-o", "json"]).ended_with(0).json();
+        let batches = || told.as_array().unwrap().iter().map(|told| &told["batch"]);
+        assert!(batches().all(|batch| batch["requests"] == 1), "it never merges requests: {told}");
+        for kind in ["emulated", "small"] {
+            assert!(batches().any(|batch| batch["gpu"]["kind"] == kind), "{kind}: {told}");
+        }
+        assert!(batches().any(|batch| batch["items"] == 4), "{told}");
+        cluster.wait_for_a_balanced_ledger().unwrap();
 
         phase("it ends with those that it started");
         assert!(provision.stop(STOPPED_WITHIN).unwrap().success(), "{}", provision.log_tail());

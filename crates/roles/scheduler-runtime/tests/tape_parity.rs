@@ -238,7 +238,8 @@ fn check(policy: Policy, workers: &[&str], tapes: &BTreeMap<String, Vec<u8>>) {
 /// Policies that decide for the whole sub-cluster keep every rule under load, and decide the same again.
 #[tokio::test]
 async fn policies_for_the_whole_sub_cluster_decide_the_same_again() {
-    for text in ["clockwork", "nexus", "shepherd"] {
+    let learns = "{ name = 'kairos', learn = true }";
+    for text in ["clockwork", "nexus", "shepherd", "kairos", learns, "ribbon", "drs", "clkwrk"] {
         let dir = tempfile::tempdir().unwrap();
         let tapes = Tapes::in_dir(dir.path(), TAPE_BYTES).unwrap();
         let registry = PolicyRegistry::new();

@@ -65,21 +65,23 @@ async fn reported(scene: &mut Scene) -> LeadReport {
 
 #[tokio::test]
 async fn a_policy_of_the_view_decides_and_its_plans_are_under_token_and_sequence() {
-    let scene = Scene::with(named("clockwork")).await;
-    let mut backend = scene.sealed().await;
-    scene.served(1).await;
-    assert_eq!(scene.runtime.status()[0].policy.as_deref(), Some("clockwork"));
-    let mut frontend = scene.frontend().await;
-    for sequence in 1..4 {
-        frontend.announce(&[header(sequence, 1)]);
-        let plan = backend.plan().await;
-        assert_eq!((plan.token, plan.sequence, plan.model), (TOKEN, sequence, ModelId::new(1)));
-        assert_eq!(sequences(&plan), [sequence]);
-        backend.done(&plan);
+    for policy in ["clockwork", "kairos", "ribbon", "drs", "clkwrk"] {
+        let scene = Scene::with(named(policy)).await;
+        let mut backend = scene.sealed().await;
+        scene.served(1).await;
+        assert_eq!(scene.runtime.status()[0].policy.as_deref(), Some(policy));
+        let mut frontend = scene.frontend().await;
+        for sequence in 1..4 {
+            frontend.announce(&[header(sequence, 1)]);
+            let plan = backend.plan().await;
+            assert_eq!((plan.token, plan.sequence, plan.model), (TOKEN, sequence, ModelId::new(1)), "{policy}");
+            assert_eq!(sequences(&plan), [sequence], "{policy}");
+            backend.done(&plan);
+        }
+        frontend.announce(&[header(9, 77)]);
+        assert_eq!(frontend.next_end().await, (9, EndReason::Failed(FailReason::ModelNotReady)), "{policy}");
+        assert_eq!(scene.counter("violations"), 0, "{policy}");
     }
-    frontend.announce(&[header(9, 77)]);
-    assert_eq!(frontend.next_end().await, (9, EndReason::Failed(FailReason::ModelNotReady)));
-    assert_eq!(scene.counter("violations"), 0);
 }
 
 #[tokio::test]
