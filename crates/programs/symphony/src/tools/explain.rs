@@ -7,9 +7,9 @@ use anyhow::{Context as _, bail};
 use symphony_explain::PipelineExplanation;
 use symphony_protocol::control as pb;
 use symphony_protocol::control::explain_request::Question;
-use symphony_protocol::view::FrontendView;
+use symphony_protocol::view::{FrontendView, ModelView, View};
 use symphony_transport::ControlClient;
-use symphony_types::RequestId;
+use symphony_types::{ModelId, RequestId, VersionedName};
 
 use crate::cli::{ExplainArgs, Output};
 use crate::exit::bad_input;
@@ -31,7 +31,7 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
             (Question::Request(requested), format!("request {id}"))
         }
         (None, Some(name)) => {
-            let (id, _) = view.model_named(name).with_context(|| format!("there is no model `{name}`"))?;
+            let (id, _) = version_asked(&view, name).with_context(|| format!("there is no model `{name}`"))?;
             let requested = pb::LastBatches { model: id.get(), count: args.last };
             (Question::LastBatches(requested), format!("batch of model `{name}`"))
         }
@@ -65,6 +65,13 @@ pub(crate) async fn run(args: &ExplainArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The model that is loaded under this name, or the latest version of it.
+fn version_asked<'a>(view: &'a View, name: &str) -> Option<(ModelId, &'a ModelView)> {
+    let versions = view.models.iter().filter(|(_, model)| VersionedName::parse(&model.spec.name).name == name);
+    let latest = || versions.max_by_key(|(_, model)| VersionedName::parse(&model.spec.name).version);
+    view.model_named(name).or_else(|| latest().map(|(&id, model)| (id, model)))
 }
 
 fn show_pipeline(explanation: &PipelineExplanation, output: Output) -> anyhow::Result<()> {

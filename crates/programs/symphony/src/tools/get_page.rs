@@ -68,9 +68,16 @@ impl Page {
         let columns: Vec<_> =
             columns.iter().filter_map(|column| self.header.iter().position(|head| head == column)).collect();
         let names = |row: &[String]| columns.iter().filter_map(|&column| row.get(column).cloned()).collect::<Vec<_>>();
+        let version = self.header.iter().position(|&head| head == "VERSION");
         let is_called = |row: &Vec<String>| {
             names(row).iter().any(|own| match what {
                 What::Models => own == name || VersionedName::parse(own).name == name,
+                // Its version is in a column of its own.
+                What::Pipelines => {
+                    let asked = VersionedName::parse(name);
+                    let is_version = || version.and_then(|at| row.get(at)) == Some(&asked.version.to_string());
+                    own == name || own == asked.name && is_version()
+                }
                 // Schedulers have no name but that of their certificate.
                 What::Members => {
                     own == name || name.strip_prefix("scheduler-").is_some_and(|id| *own == format!("n{id}"))
@@ -140,6 +147,16 @@ mod tests {
         assert_eq!((gone.rows.len(), gone.json), (0, json!([])), "it was there, and somebody watches");
         let table = page().only(What::Models, Some("other")).unwrap().text(Format::Table).unwrap();
         assert_eq!(table, "ID  NAME\nm3  other\n");
+    }
+
+    #[test]
+    fn a_version_of_a_pipeline_is_named_as_it_is_loaded() {
+        let row = |name: &str, version: &str| vec![name.to_owned(), version.to_owned()];
+        let rows = vec![row("p", "1"), row("p", "2"), row("q", "2")];
+        let page = Page { header: vec!["NAME", "VERSION"], rows, json: json!([1, 2, 3]) };
+        let of = |name: &str| page.clone().only(What::Pipelines, Some(name)).map(|page| page.json);
+        assert_eq!((of("p").unwrap(), of("p@2").unwrap()), (json!([1, 2]), json!([2])));
+        assert!(of("p@3").unwrap_err().to_string().contains("`p@3`"));
     }
 
     #[test]

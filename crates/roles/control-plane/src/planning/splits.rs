@@ -79,6 +79,23 @@ impl Question {
         })
     }
 
+    /// Which stage has less of the SLO than one item alone and the delays take, if one has.
+    pub(crate) fn too_short(&self, split: &CommittedSplit) -> Option<String> {
+        let stages = self.declaration.stages.iter().zip(&self.profiles).zip(&split.budgets_ns);
+        let mut short = stages.filter_map(|((stage, profile), &budget_ns)| {
+            let (budget, alone) = (Nanos::new(budget_ns), profile.latency(1));
+            (budget < alone + self.delays).then_some((&stage.name, budget, alone))
+        });
+        let (stage, budget, alone) = short.next()?;
+        let [slo, budget, alone, delays] =
+            [Nanos::new(self.declaration.slo_ns), budget, alone, self.delays].map(Nanos::as_millis_f64);
+        Some(format!(
+            "its SLO of {slo} ms is too short: stage `{stage}` has {budget:.1} ms of it, one item alone takes \
+             {alone} ms, and scheduler.delays add {delays} ms. With this split its requests will be dropped as \
+             slo_unreachable"
+        ))
+    }
+
     /// The command that makes the cluster agree to a split, if it differs enough from what is agreed on.
     fn command(&self, found: CommittedSplit) -> Option<Command> {
         let slo_ns = self.declaration.slo_ns as f64;
@@ -353,6 +370,9 @@ pub(crate) mod tests {
         assert!(budgets + HOP.get() <= 100_000_000 && budgets > 95_000_000, "{first:?}");
         let delays = Nanos::from_millis(50);
         let delayed = Question { delays, ..question(&state, MeasuredPipeline::default()) }.answer().unwrap();
+        let late = Question { delays, ..question(&state, MeasuredPipeline::default()) }.too_short(&delayed).unwrap();
+        assert!(late.starts_with("its SLO of 100 ms is too short: stage `"), "{late}");
+        assert_eq!(question(&state, MeasuredPipeline::default()).too_short(&first), None);
         // 6 of 12.3 ms, and 56 of 112.3.
         assert!(delayed.budgets_ns[0] > first.budgets_ns[0] + 500_000, "{delayed:?}, without delays {first:?}");
         let command = question(&state, MeasuredPipeline::default()).command(first.clone()).unwrap();

@@ -18,7 +18,8 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
     };
     let declaration = &pipeline.declaration;
     let split = pipeline.split.as_ref();
-    let all = view.pipeline_versions(&declaration.name).into_iter().map(|known| known.declaration.version.to_string());
+    let all = view.pipeline_versions(&declaration.name);
+    let loaded: Vec<_> = all.iter().map(|known| known.declaration.version.to_string()).collect();
     let traffic = view.traffic.get(&declaration.name).cloned().unwrap_or_default();
     let inputs = declaration.inputs.iter().map(|input| match &input.data {
         InputData::Picture => format!("{}: a picture", input.name),
@@ -32,14 +33,16 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         let (rate_rps, hop_ms) = (split.rate_millirps as f64 / 1000.0, split.hop().as_millis_f64());
         format!("by {rate_rps:.1} requests per second, hops of {hop_ms:.2} ms")
     });
-    let ended = pipeline.load.map(|load| {
-        let PipelineLoadView { ended, bad, .. } = load;
-        format!("{ended} requests, {bad} of them refused as too slow or unready, given up, late or failed")
+    let ended = all.iter().filter_map(|known| {
+        let PipelineLoadView { ended, bad, .. } = known.load?;
+        let version = known.declaration.version;
+        Some(format!("version {version}: {ended} requests, {bad} of them refused as too slow or unready, given up, late or failed"))
     });
+    let ended: Vec<_> = ended.collect();
     let partial = if declaration.partial { "answers without what is lost" } else { "" };
     let facts = vec![
         ("state", pipeline.unready(view).unwrap_or_else(|| "ready".to_owned())),
-        ("version", format!("{} of {}", declaration.version, all.collect::<Vec<_>>().join(", "))),
+        ("version", format!("{}; loaded: {}", declaration.version, loaded.join(", "))),
         ("traffic", traffic.to_string()),
         ("SLO", format!("{} ms", declaration.slo().as_millis_f64())),
         ("value", declaration.value.to_string()),
@@ -47,7 +50,6 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         ("inputs", inputs.collect::<Vec<_>>().join(", ")),
         ("outputs", outputs.collect::<Vec<_>>().join(", ")),
         ("budget split", planned.unwrap_or_default()),
-        ("ended", ended.unwrap_or_default()),
     ];
     let ready = pipeline.readiness(view);
     let stages = declaration.stages.iter().zip(&ready).enumerate().map(|(at, (stage, ready))| {
@@ -65,7 +67,8 @@ pub(super) fn describe(view: &View, name: &str) -> Result<Description, String> {
         let (condition, crop) = (condition.unwrap_or_default(), crop.unwrap_or_default());
         format!("{} to {}: {measured:.2} requests per result{rows}{condition}{crop}", edge.spec.from, edge.spec.to)
     };
-    let lists = vec![("stages", stages.collect()), ("edges", wiring.iter().enumerate().map(edge).collect())];
+    let edges = wiring.iter().enumerate().map(edge).collect();
+    let lists = vec![("stages", stages.collect()), ("edges", edges), ("ended", ended)];
     let (own, loaded_as) = (declaration.name.as_str(), declaration.versioned().loaded_as());
     let is_it = |one: &serde_json::Value| one["name"] == own && one["version"] == declaration.version;
     let json = value("pipeline", own, &elements(show(view, What::Pipelines).2, is_it));

@@ -12,7 +12,7 @@ use super::{ControlService, unexpected_reply};
 use crate::api::convert;
 use crate::planning::{LearntProfiles, MeasuredPipeline, Question};
 
-/// Loads a pipeline; warns if its budget cannot be split yet.
+/// Loads a pipeline; warns if its budget cannot be split yet, or leaves a stage too little.
 pub(super) async fn load(
     service: &ControlService,
     request: &Request<pb::LoadPipelineRequest>,
@@ -28,8 +28,10 @@ pub(super) async fn load(
         let state = service.viewer.state.read();
         Question::of(&state, &loaded, &LearntProfiles::default(), MeasuredPipeline::default(), service.request_delays)
     };
-    let warning = question.and_then(|question| question.answer().err());
-    let warning = warning.map(|why| format!("it is not ready before its budget can be split: {why}"));
+    let warning = question.and_then(|question| match question.answer() {
+        Ok(split) => question.too_short(&split),
+        Err(why) => Some(format!("it is not ready before its budget can be split: {why}")),
+    });
     Ok(Response::new(pb::LoadPipelineReply { epoch: epoch.get(), warning: warning.unwrap_or_default() }))
 }
 
