@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Heads on one trunk on ONNX Runtime: with one queue and one trunk in memory, and each by itself (Nexus, section 7.4 and Figure 15).
+"""Heads on one trunk on ONNX Runtime: with one queue and one trunk in memory, and each by itself (Nexus, section 7.5 and Figure 15).
 
 usage: benches/prefix_batching.py target/release/symphony [--gpu-core 1] [--cores 0] [--heads 2,5,10,20] [--memory-only] [--slo-ms 400] [--seconds 10] [--out FILE] [--figures FILE --machine NAME]
 
