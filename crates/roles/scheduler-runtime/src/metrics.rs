@@ -88,15 +88,6 @@ const QUEUED: MetricName = MetricName {
     labels: &["subcluster", "model"],
 };
 
-/// Sizes of requests.
-const REQUEST_ITEMS: MetricName = MetricName {
-    name: "symphony_dispatch_request_items",
-    help: "Items of a request that arrived",
-    kind: Kind::Histogram,
-    unit: Unit::Count,
-    labels: &["subcluster", "model"],
-};
-
 /// Batch sizes.
 const BATCH_ITEMS: MetricName = MetricName {
     name: "symphony_dispatch_batch_items",
@@ -188,8 +179,8 @@ const COUNTERS: [MetricName; 25] = [
 
 /// Every metric of the dispatch runtime. All but the counts of panicked leads, hung threads and faults of policies
 /// restart with each lead.
-pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 15] = {
-    let mut names = [TIMER_LATE; COUNTERS.len() + 15];
+pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 14] = {
+    let mut names = [TIMER_LATE; COUNTERS.len() + 14];
     let mut index = 0;
     while index < COUNTERS.len() {
         names[index] = COUNTERS[index];
@@ -208,7 +199,6 @@ pub const METRIC_NAMES: [MetricName; COUNTERS.len() + 15] = {
     names[COUNTERS.len() + 11] = BATCH_ITEMS;
     names[COUNTERS.len() + 12] = WINDOW_USED;
     names[COUNTERS.len() + 13] = POLICY_FAULTS;
-    names[COUNTERS.len() + 14] = REQUEST_ITEMS;
     names
 };
 
@@ -268,7 +258,6 @@ impl Collector for LeadCollector {
             }
         }
         encode_models(&mut encoder, &QUEUED, &status, |model, encoder| ConstGauge::new(model.queued).encode(encoder))?;
-        encode_models(&mut encoder, &REQUEST_ITEMS, &status, |model, encoder| model.request_items.encode(encoder))?;
         encode_models(&mut encoder, &BATCH_ITEMS, &status, |model, encoder| model.batch_items.encode(encoder))?;
         encode_models(&mut encoder, &WINDOW_USED, &status, |model, encoder| model.window_used.encode(encoder))?;
         let mut descriptor =

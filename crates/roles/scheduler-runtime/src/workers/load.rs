@@ -66,8 +66,6 @@ pub(crate) fn window_used(start: Time, frontrun: Time, latest: Time) -> u64 {
 pub struct ModelBatches {
     /// Requests that wait for a batch now.
     pub queued: u64,
-    /// Items of its requests, as the choice of a fleet goes by them.
-    pub request_items: ValueCounts,
     /// The sizes of its batches, in items.
     pub batch_items: ValueCounts,
     /// How much of its window each had used when it started, in thousandths.
@@ -151,7 +149,6 @@ impl Loads {
         };
         let read = |counts: &ModelCounts| ModelBatches {
             queued: counts.queued.load(Ordering::Relaxed),
-            request_items: counts.request_items.read(),
             batch_items: counts.batch_items.read(),
             window_used: counts.window_used.read(),
         };
