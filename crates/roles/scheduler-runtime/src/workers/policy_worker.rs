@@ -7,6 +7,7 @@
 mod decisions;
 mod gpus;
 mod models;
+mod request_cost;
 mod requests;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::workers::messages::{ModelMessage, RankMessage};
 use crate::workers::worker_metrics::WorkerMetrics;
 use gpus::Gpu;
 use models::ModelSlot;
+use request_cost::GpusByClass;
 
 /// How often a policy gets the measured rates and lateness of its models, where they have changed.
 const MEASURED_EVERY: Nanos = Nanos::from_millis(500);
@@ -45,6 +47,7 @@ pub(crate) struct LeadPolicy {
 #[derive(Debug)]
 pub(crate) struct PolicyHost {
     pub(crate) policy: GuardedPolicy,
+    pub(crate) merges: bool,
     /// With what it was built.
     pub(crate) facts: ClusterFacts,
     pub(crate) tape: TapeRecorder,
@@ -66,6 +69,11 @@ pub(crate) struct PolicyWorker {
     by_id: IdMap<ModelId, u32>,
     /// By ordinal.
     gpus: Vec<Gpu>,
+    /// Those that are up.
+    gpus_by_class: GpusByClass,
+    /// Whether the policy puts several requests into a batch. Of one that the program adds it is not known, and taken
+    /// for granted.
+    merges: bool,
     /// Answers to retired GPUs, held until the plans of the turn are on their links.
     retired: Vec<(u64, UnboundedSender<u64>)>,
     measured_at: Time,
@@ -88,7 +96,7 @@ impl PolicyWorker {
         log: RecorderQueue,
         recover_by: Time,
     ) -> Self {
-        let PolicyHost { policy, facts, tape, fault } = host;
+        let PolicyHost { policy, merges, facts, tape, fault } = host;
         Self {
             delivery: Delivery::new(inbox, Arc::clone(&metrics), log, recover_by),
             rank,
@@ -99,6 +107,8 @@ impl PolicyWorker {
             slots: Vec::new(),
             by_id: IdMap::default(),
             gpus: Vec::new(),
+            gpus_by_class: GpusByClass::default(),
+            merges,
             retired: Vec::new(),
             measured_at: Time::ZERO,
             wake_at: Time::NEVER,

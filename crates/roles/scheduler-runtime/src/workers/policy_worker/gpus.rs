@@ -138,9 +138,11 @@ impl PolicyWorker {
         let (id, class, free_at) = (GpuId::new(gpu), known.class, known.free_at);
         if known.up && !usable {
             known.up = false;
+            self.gpus_by_class[class.index()] -= 1;
             self.step(now, ClusterInput::GpuDown(id));
         } else if !known.up && usable && known.out.is_empty() {
             known.up = true;
+            self.gpus_by_class[class.index()] += 1;
             self.step(now, ClusterInput::GpuUp { gpu: id, class, free_at });
         }
     }

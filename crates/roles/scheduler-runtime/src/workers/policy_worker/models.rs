@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 use symphony_scheduler::{
     ClusterInput, ClusterModel, Delays, LatenessMeter, ModelQueueConfig, Policy, RateMeter, Shed,
 };
-use symphony_types::{LatencyProfile, ModelId, Nanos, RequestValue, Time};
+use symphony_types::{ModelId, Nanos, RequestValue, Time};
 
 use super::PolicyWorker;
+use super::request_cost::RequestCost;
 use crate::workers::counters::count;
 use crate::workers::load::ModelCounts;
 use crate::workers::messages::ModelMessage;
@@ -34,8 +35,7 @@ pub(super) struct ModelSlot {
     pub(super) requests_max: u64,
     /// The requests that the policy owns.
     pub(super) waiting: u64,
-    /// GPU time of an item in a batch of the target size, on the fastest class.
-    pub(super) item_cost: Nanos,
+    pub(super) cost: RequestCost,
 }
 
 impl ModelSlot {
@@ -57,20 +57,10 @@ impl ModelSlot {
         self.reply + self.lateness.start_late().min(most)
     }
 
-    fn set_known(&mut self, known: ClusterModel) {
-        self.item_cost = item_cost(&known);
+    fn set_known(&mut self, known: ClusterModel, merges: bool) {
+        self.cost = RequestCost::new(&known, merges);
         self.known = Arc::new(known);
     }
-}
-
-/// What demand counts for each item: its part of the largest batch that may wait for another one and meet the SLO.
-fn item_cost(known: &ClusterModel) -> Nanos {
-    let of = |profile: &LatencyProfile| {
-        let fits = |&batch: &u32| profile.latency(batch) + profile.latency(batch) <= known.slo;
-        let batch = (1..=profile.batch_max()).rev().find(fits).unwrap_or(1);
-        Nanos::new(profile.latency(batch).get() / u64::from(batch))
-    };
-    known.profiles.iter().map(|(_, profile)| of(profile)).min().unwrap_or(Nanos::ZERO)
 }
 
 /// The value of a model, which its own policy looks at if it sheds.
@@ -118,7 +108,8 @@ impl PolicyWorker {
         }
         let value = value_of(&config.policy);
         let known = ClusterModel::new(config.profiles, config.slo).with_delays(config.delays).with_value(value);
-        let (item_cost, reply, known) = (item_cost(&known), known.delays.reply, Arc::new(known));
+        let cost = RequestCost::new(&known, self.merges);
+        let (reply, known) = (known.delays.reply, Arc::new(known));
         let slot = self.free_slot();
         self.slots[slot as usize] = Some(ModelSlot {
             id,
@@ -129,7 +120,7 @@ impl PolicyWorker {
             reply,
             requests_max: config.requests_max as u64,
             waiting: 0,
-            item_cost,
+            cost,
         });
         self.by_id.insert(id, slot);
         self.tape.cluster_model(slot, (id, name));
@@ -152,7 +143,7 @@ impl PolicyWorker {
         let mut known = ClusterModel::clone(&model.known);
         change(&mut known);
         if known != *model.known {
-            model.set_known(known);
+            model.set_known(known, self.merges);
             let known = Arc::clone(&model.known);
             self.step(now, ClusterInput::Model { model: slot, known });
         }
@@ -211,6 +202,6 @@ impl PolicyWorker {
         model.rate.count(now, items);
         count(&model.counts.arrived_items, u64::from(items));
         model.counts.request_items.record(u64::from(items));
-        count(&self.metrics.demand_ns, model.item_cost.get().saturating_mul(u64::from(items)));
+        count(&self.metrics.demand_ns, model.cost.of(&model.known, items, &self.gpus_by_class).get());
     }
 }

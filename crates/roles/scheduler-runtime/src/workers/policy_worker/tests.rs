@@ -114,7 +114,8 @@ impl Scene {
         let recorder = Arc::new(std::sync::Mutex::new(FlightRecorder::new(RecorderLimits::WORKER)));
         let (fault, faults) = watch::channel(None);
         let policy = GuardedPolicy::new("plain", Box::new(policy));
-        let host = PolicyHost { policy, facts: ClusterFacts::default(), tape: TapeRecorder::default(), fault };
+        let (facts, tape) = (ClusterFacts::default(), TapeRecorder::default());
+        let host = PolicyHost { policy, merges: true, facts, tape, fault };
         let now = Time::from_nanos(1_000_000_000);
         let (log, by) = (RecorderQueue::new(Some(recorder)), now + Nanos::from_millis(20));
         let worker = PolicyWorker::new(host, Arc::clone(&inbox), Arc::clone(&rank), metrics, log, by);
