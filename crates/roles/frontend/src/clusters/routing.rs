@@ -1,9 +1,9 @@
 //! Models by name, as the newest view has them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use symphony_protocol::view::{ModelSource, Readiness, View};
+use symphony_protocol::view::{ModelSource, ModelView, Readiness, View};
 use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName};
 
 use crate::oip::{ModelInfo, ModelState};
@@ -58,7 +58,7 @@ pub(crate) fn routes(view: &View) -> Routes {
         .iter()
         .map(|(&id, model)| {
             let spec = &model.spec;
-            let batch_max = spec.profiles.values().map(|p| p.latency.batch_max()).min().unwrap_or(1);
+            let batch_max = largest_request(view, model);
             let state = match model.readiness(view) {
                 Readiness::Ready => ModelState::Ready,
                 Readiness::Failed(reason) => ModelState::Unavailable(reason),
@@ -92,6 +92,19 @@ pub(crate) fn routes(view: &View) -> Routes {
         .collect()
 }
 
+/// The largest batch of any kind of GPU that the model's sub-cluster has: requests go where they fit. Of any kind that
+/// it has a profile for while there is none of them.
+fn largest_request(view: &View, model: &ModelView) -> u32 {
+    let backends = view.backends.values().filter(|backend| backend.up && backend.subcluster == model.subcluster);
+    let kinds: BTreeSet<&str> = backends.flat_map(|backend| &backend.gpus).map(|gpu| gpu.kind.as_str()).collect();
+    let profiles = &model.spec.profiles;
+    let largest = |there: &dyn Fn(&str) -> bool| {
+        let usable = profiles.iter().filter(|(kind, _)| there(kind));
+        usable.map(|(_, profile)| profile.latency.batch_max()).max()
+    };
+    largest(&|kind| kinds.contains(kind)).or_else(|| largest(&|_| true)).unwrap_or(1)
+}
+
 /// The names among these that are versions of a model, or of a pipeline.
 pub(crate) fn versions_of<T>(by_name: &BTreeMap<String, T>, name: &str) -> Vec<String> {
     // They stand together, since they begin with the name and nothing else comes before it.
@@ -104,7 +117,31 @@ pub(crate) fn versions_of<T>(by_name: &BTreeMap<String, T>, name: &str) -> Vec<S
 
 #[cfg(test)]
 mod tests {
+    use symphony_protocol::view::{GpuView, KindProfile};
+    use symphony_types::{Duty, GpuId, Token};
+
     use super::*;
+    use crate::requests::tests::view;
+
+    #[test]
+    fn a_request_may_be_as_large_as_the_kind_that_is_there_and_takes_most() {
+        let kind = |most| KindProfile {
+            latency: LatencyProfile::from_line(1.0, 5.0, most).unwrap(),
+            static_memory_bytes: 1,
+            dynamic_memory_bytes: 1,
+        };
+        let mut view = view(true, Duty::Serving);
+        let profiles = [("large", 128), ("small", 64), ("tiny", 8)].map(|(name, most)| (name.to_owned(), kind(most)));
+        view.models.values_mut().next().unwrap().spec.profiles = profiles.into();
+        let most = |view: &View| routes(view)["m"].info.batch_max;
+        assert_eq!(most(&view), 128, "nothing is there yet");
+        let gpu =
+            |kind: &str| GpuView { id: GpuId::new(0), kind: kind.into(), memory_bytes: 0, binding: Token::default() };
+        view.backends.values_mut().next().unwrap().gpus = vec![gpu("tiny"), gpu("small")];
+        assert_eq!(most(&view), 64);
+        view.backends.values_mut().next().unwrap().up = false;
+        assert_eq!(most(&view), 128);
+    }
 
     #[test]
     fn an_item_costs_what_it_takes_in_the_largest_batch_with_room_to_gather_on_the_cheapest_kind() {

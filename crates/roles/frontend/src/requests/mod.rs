@@ -25,4 +25,4 @@ pub(crate) mod request_guard;
 pub(crate) mod request_table;
 mod submission;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

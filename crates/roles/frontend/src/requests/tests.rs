@@ -51,7 +51,7 @@ const SUBCLUSTER: SubclusterId = SubclusterId::new(1);
 const BACKEND: BackendId = BackendId::new(1);
 
 /// A cluster that has the model `m` ready, or no model.
-pub(super) fn view(has_model: bool, duty: Duty) -> View {
+pub(crate) fn view(has_model: bool, duty: Duty) -> View {
     let spec = ModelSpec {
         name: "m".into(),
         subcluster: "s".into(),
