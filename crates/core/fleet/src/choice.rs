@@ -135,12 +135,16 @@ fn cheapest(problem: &FleetProblem) -> Option<f64> {
 }
 
 impl Ranking {
-    /// The fleet chosen in one shot: the first if the first three have equally many bases; otherwise, of the first ten,
-    /// the one whose squared distances to the others add up to least.
+    /// The fleet chosen in one shot: the first if there is one kind, or the first three have equally many bases;
+    /// otherwise, of the first ten, the one whose squared distances to the others add up to least.
     #[must_use]
     pub fn chosen(&self) -> &RankedFleet {
         let bases = |fleet: &RankedFleet| self.base.map(|base| fleet.counts[base]);
         let first = &self.fleets[0];
+        // With one kind there is nothing to weigh.
+        if first.counts.len() == 1 {
+            return first;
+        }
         let agree = self.base.is_some() && self.fleets.iter().take(AGREEING).all(|fleet| bases(fleet) == bases(first));
         if agree {
             return first;
@@ -169,6 +173,13 @@ mod tests {
     fn three_that_agree_on_the_bases_make_the_first_one_chosen() {
         assert_eq!(ranking(&[[1, 9], [1, 3], [1, 8], [2, 7]]).chosen().counts, [1, 9]);
         assert_eq!(ranking(&[[4, 0]]).chosen().counts, [4, 0]);
+    }
+
+    #[test]
+    fn of_one_kind_as_many_are_chosen_as_the_budget_buys() {
+        let fleet = |count| RankedFleet { counts: vec![count], price_per_hour: 1.0, bound_rps: f64::from(count) };
+        let ranking = Ranking { fleets: [4, 3, 2, 1].map(fleet).into(), base: Some(0) };
+        assert_eq!(ranking.chosen().counts, [4]);
     }
 
     #[test]
