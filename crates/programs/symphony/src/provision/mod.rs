@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use self::budget::Budget;
 use self::horizontal::Horizontal;
 pub(crate) use self::horizontal::HorizontalSettings;
-use self::replica_processes::Fleet;
+use self::replica_processes::{Fleet, Ports};
 use self::replicas::{Order, Replicas, Seen};
 use self::scaler::{Scaler, ScalerAnswer};
 use crate::cli::ProvisionArgs;
@@ -46,11 +46,11 @@ pub(crate) async fn run(args: &ProvisionArgs) -> anyhow::Result<()> {
     }
     let budget = args.budget_per_hour.map(|per_hour| Budget::new(per_hour, &args.price_per_hour, args.min));
     let budget = budget.transpose()?;
-    let mut provisioners = Vec::with_capacity(args.config.len());
+    let (ports, mut provisioners) = (Ports::default(), Vec::with_capacity(args.config.len()));
     for (at, file) in args.config.iter().enumerate() {
         let provisioned = provisioned(args, file)?;
         let template_budget = budget.clone().map(|budget| TemplateBudget { budget, at, is_short: false });
-        provisioners.push(Provisioner::new(provisioned, args.cluster.control()?, template_budget)?);
+        provisioners.push(Provisioner::new(provisioned, args.cluster.control()?, template_budget, ports.clone())?);
     }
     distinct(&provisioners)?;
     end_with_parent();
@@ -180,6 +180,7 @@ impl Provisioner {
         provisioned: Provisioned,
         control: ControlClient,
         template_budget: Option<TemplateBudget>,
+        ports: Ports,
     ) -> anyhow::Result<Self> {
         let Provisioned { template, pki, dir, net, control_addrs, horizontal, every } = provisioned;
         let backend = template.backend.as_ref().ok_or_else(|| bad_input("the configuration has no [backend]"))?;
@@ -194,7 +195,7 @@ impl Provisioner {
             control,
             horizontal: Horizontal::new(horizontal),
             replicas: Replicas::default(),
-            fleet: Fleet::new(template, pki, dir)?,
+            fleet: Fleet::new(template, pki, dir, ports)?,
             duties: BTreeMap::new(),
             every,
             desired: DesiredReplicas { replicas: min, gpus: None },

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
 use symphony_config::{Address, BackendConfig, NodeConfig, SecurityConfig};
@@ -16,6 +17,24 @@ const CERTIFICATE_DAYS: u32 = 90;
 /// The number of ports tried per replica, starting with the template's.
 const PORTS_TRIED_MAX: u16 = 1000;
 
+/// The ports that replicas of all templates were given, by name: one that was just started may not listen yet.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ports(Arc<Mutex<BTreeMap<String, [u16; 2]>>>);
+
+impl Ports {
+    /// Addresses for the two ports of a replica, from these on, that nobody has.
+    fn give(&self, name: &str, first: [&Address; 2]) -> anyhow::Result<[Address; 2]> {
+        let mut given = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        given.remove(name);
+        let mut taken: Vec<u16> = given.values().flatten().copied().collect();
+        let exec = free_from(first[0], &taken)?;
+        taken.push(exec.port());
+        let metrics = free_from(first[1], &taken)?;
+        given.insert(name.to_owned(), [exec.port(), metrics.port()]);
+        Ok([exec, metrics])
+    }
+}
+
 /// The template of replicas, and the running ones.
 #[derive(Debug)]
 pub(crate) struct Fleet {
@@ -25,14 +44,15 @@ pub(crate) struct Fleet {
     pki: Option<PathBuf>,
     dir: PathBuf,
     processes: BTreeMap<u32, Process>,
+    ports: Ports,
 }
 
 impl Fleet {
     /// Replicas like the backend of `template`, with configurations and logs in `dir`.
-    pub(crate) fn new(template: NodeConfig, pki: Option<PathBuf>, dir: PathBuf) -> anyhow::Result<Self> {
+    pub(crate) fn new(template: NodeConfig, pki: Option<PathBuf>, dir: PathBuf, ports: Ports) -> anyhow::Result<Self> {
         let backend = template.backend.clone().ok_or_else(|| bad_input("the configuration has no [backend]"))?;
         std::fs::create_dir_all(dir.join("logs")).with_context(|| format!("cannot make {}", dir.display()))?;
-        Ok(Self { template, backend, pki, dir, processes: BTreeMap::new() })
+        Ok(Self { template, backend, pki, dir, processes: BTreeMap::new(), ports })
     }
 
     /// The name of a replica, as in a stateful set.
@@ -47,15 +67,15 @@ impl Fleet {
 
     pub(crate) fn start(&mut self, number: u32) -> anyhow::Result<()> {
         let name = self.name(number);
+        let [exec, metrics] = self.ports.give(&name, [&self.backend.exec, &self.backend.metrics])?;
         let backend = BackendConfig {
             name: name.clone(),
-            exec: free_from(&self.backend.exec, &[])?,
+            exec,
+            metrics,
             // Two processes that append to one file would interleave their lines.
             journal_file: self.backend.journal_file.as_ref().map(|path| path.with_extension(number.to_string())),
             ..self.backend.clone()
         };
-        let metrics = free_from(&self.backend.metrics, &[backend.exec.port()])?;
-        let backend = BackendConfig { metrics, ..backend };
         let config = NodeConfig { backend: Some(backend), security: self.security(&name)?, ..self.template.clone() };
         let process = Process::start_node("backend", &name, &config, &self.dir, ProcessLifetime::as_own())?;
         self.processes.insert(number, process);
@@ -138,5 +158,21 @@ mod tests {
         assert!(found.port() > first.port(), "{found}");
         let next = free_from(&first, &[found.port()]).unwrap();
         assert!(next.port() > found.port(), "{next}");
+    }
+
+    #[test]
+    fn replicas_that_do_not_listen_yet_have_different_ports() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let first = Address::loopback(held.local_addr().unwrap().port());
+        let ports = Ports::default();
+        let mut given: Vec<u16> = Vec::new();
+        for name in ["a-0", "b-0", "a-1"] {
+            given.extend(ports.give(name, [&first, &first]).unwrap().map(|address| address.port()));
+        }
+        given.sort_unstable();
+        given.dedup();
+        assert_eq!(given.len(), 6, "{given:?}");
+        let [again, _] = ports.give("a-0", [&first, &first]).unwrap();
+        assert!(given.contains(&again.port()), "it has none while it starts again");
     }
 }
