@@ -18,21 +18,28 @@ pub(crate) fn show(view: &View) -> Shown {
         let drifts = drifts(view, *id, model.subcluster);
         let drifts: Vec<_> = drifts.iter().map(|drift| json!({ "kind": drift.kind, "factor": drift.factor })).collect();
         let slo_ms = model.spec.slo.as_millis_f64();
-        let policy = model.spec.policy.to_string();
+        let (policy, decides) = (model.spec.policy.to_string(), decides(view, model));
+        let shown = decides.map_or_else(|| policy.clone(), |decides| format!("{policy} ({decides} decides)"));
         rows.push(vec![
             id.to_string(),
             model.spec.name.clone(),
             subcluster.clone(),
             format!("{slo_ms} ms"),
-            policy.clone(),
+            shown,
             model.spec.value.to_string(),
             state,
         ]);
         json.push(json!({ "id": id.get(), "name": model.spec.name, "subcluster": subcluster, "slo_ms": slo_ms,
-                          "policy": policy, "value": model.spec.value.number(), "ready": ready, "error": failed, "no_gpu": no_gpu(view, model),
+                          "policy": policy, "decides": decides, "value": model.spec.value.number(), "ready": ready, "error": failed, "no_gpu": no_gpu(view, model),
                           "moves_to": going, "measured": drifts, "family": family(view, model) }));
     }
     (&["ID", "NAME", "SUBCLUSTER", "SLO", "POLICY", "VALUE", "STATE"], rows, Value::Array(json))
+}
+
+/// The policy that decides for its whole sub-cluster in place of its own, if one does.
+pub(crate) fn decides<'a>(view: &'a View, model: &ModelView) -> Option<&'a str> {
+    let policy = view.subclusters.get(&model.subcluster)?.policy.as_ref()?;
+    policy.failed.is_none().then_some(&policy.text)
 }
 
 /// The trunk that it shares, and the models that share it, itself included.

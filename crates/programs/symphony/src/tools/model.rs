@@ -15,6 +15,7 @@ use super::requested_model::{RequestedModel, Spelling};
 use super::roll_out::{roll_out, tried_out, warn_no_gpu};
 use crate::cli::{ModelCommand, ModelGenerateArgs, ModelLoadArgs, ModelSetArgs, ModelTrafficArgs, ModelUnloadArgs};
 use crate::exit::bad_input;
+use crate::inspect::models::decides;
 
 pub(crate) async fn run(command: ModelCommand) -> anyhow::Result<()> {
     match command {
@@ -208,6 +209,10 @@ async fn set(args: &ModelSetArgs) -> anyhow::Result<()> {
     let warning = changed.map_err(|error| not_done(operation, error))?;
     if !warning.is_empty() {
         eprintln!("warning: model {}: {warning}", args.name);
+    }
+    let decides = view.model_named(&args.name).and_then(|(_, model)| decides(&view, model));
+    if let Some(decides) = decides.filter(|_| args.policy.is_some()) {
+        eprintln!("note: {decides} decides for its sub-cluster, and its own policy only when that ends");
     }
     println!("model {} is changed", args.name);
     Ok(())

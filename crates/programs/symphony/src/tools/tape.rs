@@ -1,6 +1,6 @@
 //! `symphony tape`: what is on tapes, for other tools.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use symphony_tape::{RecordedLoad, Tape};
@@ -25,9 +25,13 @@ fn write_arrivals(args: &TapeArrivalsArgs) -> anyhow::Result<()> {
 /// The load of a lead.
 pub(super) fn load(tapes: &[PathBuf]) -> anyhow::Result<RecordedLoad> {
     let mut load = RecordedLoad::default();
+    let mut read = HashSet::new();
     // One at a time: a tape may be large.
     for path in tapes {
         let file = path.display();
+        if !read.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+            return Err(bad_input(format!("{file}: given twice; expected each tape once")));
+        }
         let bytes = replay::read(path).map_err(|error| bad_input(format!("{file}: {error}")))?;
         let added = Tape::open(&bytes).and_then(|tape| load.add(&tape));
         added.map_err(|error| bad_input(format!("{file}: {error}")))?;

@@ -9,7 +9,7 @@ use symphony_types::{ModelId, Nanos, TensorSpec, VersionedName};
 
 use super::{Description, elements, requests, value};
 use crate::cli::What;
-use crate::inspect::models::model_state;
+use crate::inspect::models::{decides, model_state};
 use crate::inspect::sample::Sample;
 use crate::inspect::subcluster_name;
 use crate::suggestions::unknown;
@@ -80,11 +80,15 @@ fn facts_of(view: &View, id: ModelId, model: &ModelView, is_one_of_many: bool) -
     let queue = queued(view, id, model)
         .map(|(queued, age)| format!("{queued} waited {:.1} s ago, as its leader reported", age.as_secs_f64()));
     let version = if is_one_of_many { spec.name.clone() } else { String::new() };
+    let policy = match decides(view, model) {
+        Some(decides) => format!("{} ({decides} decides for its sub-cluster)", spec.policy),
+        None => spec.policy.to_string(),
+    };
     vec![
         ("version", version),
         ("served", place),
         ("SLO", format!("{} ms", spec.slo.as_millis_f64())),
-        ("policy", spec.policy.to_string()),
+        ("policy", policy),
         ("value", spec.value.to_string()),
         ("source", source(&spec.source)),
         ("trunk", trunk(view, model).map(|shared| format!("{shared} models")).unwrap_or_default()),
