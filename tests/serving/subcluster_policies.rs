@@ -75,6 +75,10 @@ fn policies_of_a_sub_cluster_serve_are_changed_under_load_and_led_on_after_a_dea
         assert_eq!(policy_faults(cluster), 0.0, "none of them failed");
         let output = cluster.cli(&["get", "subclusters"]).ended_with(0).out;
         assert!(output.contains("POLICY") && output.contains("nexus"), "{output}");
+        let models = cluster.cli(&["get", "models"]).ended_with(0).out;
+        assert!(models.contains("auto (nexus decides)"), "{models}");
+        let changed = cluster.cli(&["model", "set", "m", "--policy", "eager"]).ended_with(0);
+        assert!(changed.err.contains("nexus decides for its sub-cluster"), "{changed:?}");
         let explained = cluster.cli(&["explain", "--batch", "m"]).ended_with(0).out;
         assert!(explained.contains("nexus"), "{explained}");
 

@@ -107,6 +107,8 @@ fn a_recorded_load_is_sent_taken_out_of_tapes_and_tried_under_other_policies() {
         assert!(table.out.contains("recorded: what happened"), "{table:?}");
 
         phase("what cannot be compared is refused in words");
+        let twice = with(&["compare"], &[&tapes[0], "--policy", "auto"]);
+        let _ = twice.ended_with(2).complains(&["given twice; expected each tape once"]);
         let refused = with(&["compare"], &["--policy", "auto,none"]).ended_with(2);
         let _ = refused.complains(&["--policy none: key `policy`: expected one of"]);
         let rank = tapes.iter().find(|path| path.ends_with("-rank.tape")).unwrap();

@@ -231,8 +231,8 @@ fn a_plan_that_was_not_late_may_have_begun_before_its_start() {
         ([14_000, 15_000], [14_000, 12_000], [9_000, 10_000]),
         // Both as planned. A report takes its time, and a plan that may still end is not taken for it.
         ([15_100, 17_100], [16_100, 13_100], [10_000, 12_000]),
-        // The first one's report took too long to be expected: it comes when the second one's should.
-        ([27_100, 27_200], [26_200, 25_100], [10_000, 12_000]),
+        // The first one's report took too long to be expected, and is taken for the second one's.
+        ([26_100, 27_200], [25_100, 25_200], [12_000, 10_000]),
     ] {
         let bytes = tape(1, |chunk| {
             chunk.model(0, ModelId::new(7), "m", 0, &config());

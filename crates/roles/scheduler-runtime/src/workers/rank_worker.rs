@@ -390,7 +390,7 @@ mod tests {
         /// The same; the candidate takes a GPU that is free after `lead`.
         fn turn_ahead(&mut self, answered: u64, message: RankMessage, lead: Nanos) -> Option<PlanId> {
             let start = self.clock.now();
-            let latest = start + Nanos::from_millis(60_000);
+            let latest = start + Nanos::from_millis(60_000) + lead;
             let (frontrun, must_end_by) = (start, latest);
             let candidate = Candidate { batch: 1, start, latest, frontrun, must_end_by, lead, ..Candidate::default() };
             self.offers.publish(0, GpuClass::FIRST, (answered, Some(candidate)));
@@ -459,7 +459,7 @@ mod tests {
 
         // The next plan's report comes while the GPU is granted ahead of its end, and that grant is not used.
         let used = RankMessage::Release { ordinal: 0, plan: next, free_at: planned, used: true };
-        let ahead = scene.turn_ahead(2, used, Nanos::from_millis(60_000)).unwrap();
+        let ahead = scene.turn_ahead(2, used, Nanos::from_millis(90_000)).unwrap();
         assert_eq!(scene.turn(2, RankMessage::Done { plan: next, free_at, more: false }), None, "it is still granted");
         let unused = RankMessage::Release { ordinal: 0, plan: ahead, free_at: planned, used: false };
         assert_eq!(scene.turn(3, unused), Some(ahead), "nothing runs there");
