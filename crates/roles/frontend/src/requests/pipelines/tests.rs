@@ -335,17 +335,18 @@ fn fork_join_view() -> View {
         pairs.iter().map(|&(one, other)| (one.to_owned(), other.to_owned())).collect()
     };
     let PipelineView { declaration: declared, split, .. } = view.pipelines.get_mut("p@3").unwrap();
-    let stages: [(&str, &[(&str, &str)], &[(&str, &str)]); 3] = [
-        ("left", &[("box", "found")], &[("y", "of_left")]),
-        ("right", &[("scores", "scores")], &[("y", "of_right")]),
-        ("both", &[("one", "of_left"), ("other", "of_right")], &[("y", "label")]),
+    // What each takes, and what its only output is called.
+    let stages = [
+        ("left", vec![("box", "found")], "of_left"),
+        ("right", vec![("scores", "scores")], "of_right"),
+        ("both", vec![("one", "of_left"), ("other", "of_right")], "label"),
     ];
     declared.stages.truncate(1);
-    declared.stages.extend(stages.map(|(name, inputs, outputs)| DeclaredStage {
-        name: name.into(),
-        model: name.into(),
+    declared.stages.extend(stages.iter().map(|(name, inputs, output)| DeclaredStage {
+        name: (*name).into(),
+        model: (*name).into(),
         inputs: map(inputs),
-        outputs: map(outputs),
+        outputs: map(&[("y", output)]),
     }));
     declared.edges[0].to = "left".into();
     let split = split.as_mut().unwrap();
