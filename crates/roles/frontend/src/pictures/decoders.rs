@@ -44,8 +44,8 @@ pub(crate) struct Decoders {
     counts: Arc<Counts>,
 }
 
-/// Pixels of a picture and bytes of the items that are cut out of it, so few that this takes less than a thread takes to
-/// wake for it.
+/// Pixels of a picture and bytes of the items that are cut out of it, so few that this takes less than a thread takes
+/// to wake for it.
 const SHORT_WORK_MAX: u64 = 1 << 13;
 
 /// In such pieces the memory for decoded pictures is given out.
