@@ -1,9 +1,10 @@
 //! Models by name, as the newest view has them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use symphony_protocol::view::{ModelSource, ModelView, Readiness, View};
+use symphony_policy::PolicySpec;
+use symphony_protocol::view::{BackendView, ModelSource, ModelView, Readiness, View};
 use symphony_types::{LatencyProfile, ModelId, Nanos, SubclusterId, VersionedName};
 
 use crate::oip::{ModelInfo, ModelState};
@@ -92,17 +93,24 @@ pub(crate) fn routes(view: &View) -> Routes {
         .collect()
 }
 
-/// The largest batch of any kind of GPU that the model's sub-cluster has: requests go where they fit. Of any kind that
-/// it has a profile for while there is none of them.
+/// The most items of a request: what any kind of GPU takes in a batch. Under a policy that gives each request to the
+/// GPU that suits it, and merges none, what one of the kinds takes that are there; of all kinds while none is.
 fn largest_request(view: &View, model: &ModelView) -> u32 {
-    let backends = view.backends.values().filter(|backend| backend.up && backend.subcluster == model.subcluster);
-    let kinds: BTreeSet<&str> = backends.flat_map(|backend| &backend.gpus).map(|gpu| gpu.kind.as_str()).collect();
-    let profiles = &model.spec.profiles;
-    let largest = |there: &dyn Fn(&str) -> bool| {
-        let usable = profiles.iter().filter(|(kind, _)| there(kind));
-        usable.map(|(_, profile)| profile.latency.batch_max()).max()
+    let all = || model.spec.profiles.iter().map(|(kind, profile)| (kind.as_str(), profile.latency.batch_max()));
+    let policy = view.subclusters.get(&model.subcluster).and_then(|subcluster| subcluster.policy.as_ref());
+    let policy = policy.filter(|policy| policy.failed.is_none());
+    let merges_none = |text: &str| matches!(PolicySpec::parse_among(text, &[]), Ok(PolicySpec::Unmerged(_)));
+    if !policy.is_some_and(|policy| merges_none(&policy.text)) {
+        return all().map(|(_, most)| most).min().unwrap_or(1);
+    }
+    let working =
+        |backend: &&BackendView| backend.up && backend.duty.takes_work() && backend.subcluster == model.subcluster;
+    let is_there = |kind: &str| {
+        let gpus = view.backends.values().filter(working).flat_map(|backend| &backend.gpus);
+        gpus.clone().any(|gpu| gpu.kind == kind)
     };
-    largest(&|kind| kinds.contains(kind)).or_else(|| largest(&|_| true)).unwrap_or(1)
+    let there = all().filter(|(kind, _)| is_there(kind)).map(|(_, most)| most).max();
+    there.or_else(|| all().map(|(_, most)| most).max()).unwrap_or(1)
 }
 
 /// The names among these that are versions of a model, or of a pipeline.
@@ -117,14 +125,14 @@ pub(crate) fn versions_of<T>(by_name: &BTreeMap<String, T>, name: &str) -> Vec<S
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{GpuView, KindProfile};
+    use symphony_protocol::view::{GpuView, KindProfile, PolicyView};
     use symphony_types::{Duty, GpuId, Token};
 
     use super::*;
     use crate::requests::tests::view;
 
     #[test]
-    fn a_request_may_be_as_large_as_the_kind_that_is_there_and_takes_most() {
+    fn a_request_is_as_large_as_all_kinds_take_and_where_none_are_merged_as_one_that_is_there() {
         let kind = |most| KindProfile {
             latency: LatencyProfile::from_line(1.0, 5.0, most).unwrap(),
             static_memory_bytes: 1,
@@ -134,13 +142,23 @@ mod tests {
         let profiles = [("large", 128), ("small", 64), ("tiny", 8)].map(|(name, most)| (name.to_owned(), kind(most)));
         view.models.values_mut().next().unwrap().spec.profiles = profiles.into();
         let most = |view: &View| routes(view)["m"].info.batch_max;
-        assert_eq!(most(&view), 128, "nothing is there yet");
         let gpu =
             |kind: &str| GpuView { id: GpuId::new(0), kind: kind.into(), memory_bytes: 0, binding: Token::default() };
         view.backends.values_mut().next().unwrap().gpus = vec![gpu("tiny"), gpu("small")];
+        assert_eq!(most(&view), 8, "it may come to any of them");
+        let decides = |view: &mut View, text: &str, failed: Option<&str>| {
+            let policy = PolicyView { text: text.into(), failed: failed.map(str::to_owned) };
+            view.subclusters.values_mut().next().unwrap().policy = Some(policy);
+        };
+        decides(&mut view, "nexus", None);
+        assert_eq!(most(&view), 8);
+        decides(&mut view, "{ name = \"kairos\", learn = true }", None);
         assert_eq!(most(&view), 64);
+        decides(&mut view, "kairos", Some("panicked on n1"));
+        assert_eq!(most(&view), 8);
+        decides(&mut view, "kairos", None);
         view.backends.values_mut().next().unwrap().up = false;
-        assert_eq!(most(&view), 128);
+        assert_eq!(most(&view), 128, "nothing is there yet");
     }
 
     #[test]
