@@ -9,9 +9,9 @@ pub(super) type GpusByClass = [u32; GPU_CLASSES_MAX];
 /// What requests of one model cost.
 #[derive(Debug)]
 pub(super) struct RequestCost {
-    /// What an item costs in the largest batch that may wait for another one and meet the SLO; none where requests do
-    /// not share batches.
-    per_item: Option<Vec<(GpuClass, Nanos)>>,
+    /// What an item costs in the largest batch that may wait for another one and meet the SLO, and the most items that
+    /// a GPU takes; none where requests do not share batches.
+    per_item: Option<Vec<(GpuClass, Nanos, u32)>>,
 }
 
 impl RequestCost {
@@ -21,7 +21,8 @@ impl RequestCost {
             let batch = (1..=profile.batch_max()).rev().find(fits).unwrap_or(1);
             Nanos::new(profile.latency(batch).get() / u64::from(batch))
         };
-        let all = || known.profiles.iter().map(|(class, profile)| (class, per_item(profile))).collect();
+        let of = |(class, profile): (GpuClass, &LatencyProfile)| (class, per_item(profile), profile.batch_max());
+        let all = || known.profiles.iter().map(of).collect();
         Self { per_item: merges.then(all) }
     }
 
@@ -36,7 +37,10 @@ impl RequestCost {
             requests_per_ns += f64::from(gpus[class.index()]) / time.get().max(1) as f64;
         };
         match &self.per_item {
-            Some(costs) => costs.iter().for_each(|&(class, cost)| add(class, cost.saturating_mul(items.into()))),
+            Some(costs) => {
+                let fitting = costs.iter().filter(|&&(.., most)| items <= most);
+                fitting.for_each(|&(class, cost, _)| add(class, cost.saturating_mul(items.into())));
+            }
             None => {
                 let fitting = known.profiles.iter().filter(|(_, profile)| items <= profile.batch_max());
                 fitting.for_each(|(class, profile)| add(class, profile.latency(items)));
@@ -77,5 +81,6 @@ mod tests {
         assert_eq!(shared.of(&known, 1, &gpus(2, 0)), ms(1.2));
         assert_eq!(shared.of(&known, 2, &gpus(0, 3)), ms(12.0));
         assert_eq!(shared.of(&known, 1, &gpus(1, 1)), ms(2.0));
+        assert_eq!(shared.of(&known, 20, &gpus(1, 1)), ms(24.0));
     }
 }

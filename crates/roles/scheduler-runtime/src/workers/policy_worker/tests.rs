@@ -107,6 +107,10 @@ impl Scene {
     }
 
     fn without_gpus(policy: Plain) -> Self {
+        Self::hosting(policy, true)
+    }
+
+    fn hosting(policy: Plain, merges: bool) -> Self {
         let waker = Arc::<GroupWaker>::default();
         let inbox = Arc::new(Inbox::new(Arc::clone(&waker)));
         let rank = Arc::new(Inbox::new(waker));
@@ -115,7 +119,7 @@ impl Scene {
         let (fault, faults) = watch::channel(None);
         let policy = GuardedPolicy::new("plain", Box::new(policy));
         let (facts, tape) = (ClusterFacts::default(), TapeRecorder::default());
-        let host = PolicyHost { policy, merges: true, facts, tape, fault };
+        let host = PolicyHost { policy, merges, facts, tape, fault };
         let now = Time::from_nanos(1_000_000_000);
         let (log, by) = (RecorderQueue::new(Some(recorder)), now + Nanos::from_millis(20));
         let worker = PolicyWorker::new(host, Arc::clone(&inbox), Arc::clone(&rank), metrics, log, by);
@@ -399,6 +403,26 @@ fn a_retired_gpu_gets_nothing_and_one_that_comes_back_waits_for_what_it_runs() {
     scene.rank.push(RankMessage::Quarantine { gpu: 0, out: false });
     scene.turn();
     assert_eq!(scene.planned().len(), 1);
+}
+
+#[test]
+fn demand_counts_requests_by_themselves_where_none_are_merged() {
+    // Eight of 9 ms in one batch, of 2 ms each alone.
+    for (merges, demand_ms) in [(true, 9.0), (false, 16.0)] {
+        let mut scene = Scene::hosting(Plain::default(), merges);
+        scene.link_gpu(0, 1);
+        scene.link_gpu(1, 1);
+        scene.turn();
+        assert_eq!(scene.worker.gpus_by_class[GpuClass::FIRST.index()], 2);
+        scene.announce(0..8);
+        scene.turn();
+        let demand_ns = scene.worker.metrics.demand_ns.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(Nanos::new(demand_ns), Nanos::from_millis_f64(demand_ms), "merges: {merges}");
+        scene.lose_gpu(1, 1);
+        scene.rank.push(RankMessage::Quarantine { gpu: 0, out: true });
+        scene.turn();
+        assert_eq!(scene.worker.gpus_by_class, [0; 8]);
+    }
 }
 
 #[test]
