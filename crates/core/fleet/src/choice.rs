@@ -135,14 +135,16 @@ fn cheapest(problem: &FleetProblem) -> Option<f64> {
 }
 
 impl Ranking {
-    /// The fleet chosen in one shot: the first if there is one kind, or the first three have equally many bases;
+    /// The fleet chosen in one shot: the first if all are of one kind, or the first three have equally many bases;
     /// otherwise, of the first ten, the one whose squared distances to the others add up to least.
     #[must_use]
     pub fn chosen(&self) -> &RankedFleet {
         let bases = |fleet: &RankedFleet| self.base.map(|base| fleet.counts[base]);
         let first = &self.fleets[0];
-        // With one kind there is nothing to weigh.
-        if first.counts.len() == 1 {
+        let kinds = |fleet: &RankedFleet| fleet.counts.iter().map(|&count| count > 0).collect::<Vec<_>>();
+        // Of one kind there is nothing to weigh.
+        let of_one_kind = kinds(first).iter().filter(|&&used| used).count() == 1;
+        if of_one_kind && self.fleets.iter().all(|fleet| kinds(fleet) == kinds(first)) {
             return first;
         }
         let agree = self.base.is_some() && self.fleets.iter().take(AGREEING).all(|fleet| bases(fleet) == bases(first));
@@ -177,9 +179,8 @@ mod tests {
 
     #[test]
     fn of_one_kind_as_many_are_chosen_as_the_budget_buys() {
-        let fleet = |count| RankedFleet { counts: vec![count], price_per_hour: 1.0, bound_rps: f64::from(count) };
-        let ranking = Ranking { fleets: [4, 3, 2, 1].map(fleet).into(), base: Some(0) };
-        assert_eq!(ranking.chosen().counts, [4]);
+        assert_eq!(ranking(&[[4, 0], [3, 0], [2, 0], [1, 0]]).chosen().counts, [4, 0]);
+        assert_eq!(ranking(&[[4, 0], [3, 0], [2, 0], [1, 1]]).chosen().counts, [3, 0], "there are others");
     }
 
     #[test]
