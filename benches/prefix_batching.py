@@ -139,7 +139,7 @@ def figures(results):
     if [row["heads"] for row in results] != FIGURES_OF:
         return {}
     joined = lambda ratios, is_met: "; ".join(f"{ratio:.2f}" if is_met(ratio) else f"**{ratio:.2f}**" for ratio in ratios)
-    found = {"the same, memory over trunk and suffixes": joined([row["memory"] for row in results], lambda ratio: ratio <= MEMORY_MAX)}
+    found = {"the same, memory over trunk and suffixes: 2; 5; 10; 20": joined([row["memory"] for row in results], lambda ratio: ratio <= MEMORY_MAX)}
     ways = [row[way] for row in results for way in ("shared", "apart") if way in row]
     if all(way.get("rate", 0) > 0 and way["lagged"] == 0 for way in ways):
         rates = [row["shared"]["rate"] / row["apart"]["rate"] for row in results]
