@@ -12,6 +12,14 @@ pub enum Merging {
     Together,
 }
 
+impl Merging {
+    /// What holds under a policy, by its [`PolicySpec::merges`](symphony_workload::PolicySpec::merges).
+    #[must_use]
+    pub const fn of(policy_merges: bool) -> Self {
+        if policy_merges { Self::Together } else { Self::Alone }
+    }
+}
+
 /// Requests that are alike.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Class {

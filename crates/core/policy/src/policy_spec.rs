@@ -204,6 +204,19 @@ impl PolicySpec {
         text.parse::<PolicyText>()?.parse_among(added).map_err(PolicyError::Value)
     }
 
+    /// Whether it may merge requests into batches, as far as is known: an added policy may.
+    #[must_use]
+    pub const fn merges(&self) -> bool {
+        !matches!(self, Self::Unmerged(_))
+    }
+
+    /// [`merges`](Self::merges) of the policy in a text. One that is not known here may be added by a program, and counts
+    /// as merging.
+    #[must_use]
+    pub fn text_merges(text: &str) -> bool {
+        Self::parse_among(text, &[]).map_or(true, |policy| policy.merges())
+    }
+
     /// The choices for queues and ranker, if the policy uses these.
     #[must_use]
     pub const fn queues(&self) -> Option<&SimulatedPolicy> {

@@ -247,3 +247,13 @@ fn policies_that_a_program_adds_are_read_back_and_unknown_ones_are_told_the_know
     assert!(refused(trigger).contains("key `trigger`"), "{}", refused(trigger));
     assert!("mine".parse::<PolicySpec>().is_err(), "without the program's names it is unknown");
 }
+
+#[test]
+fn kairos_and_its_rivals_merge_no_requests_and_what_is_not_known_may() {
+    for policy in ["kairos", "{ name = \"kairos\", learn = true }", "ribbon", "drs", "clkwrk"] {
+        assert!(!PolicySpec::text_merges(policy), "{policy}");
+    }
+    for policy in ["auto", "nexus", "shepherd", "clockwork", "of-ones-own"] {
+        assert!(PolicySpec::text_merges(policy), "{policy}");
+    }
+}

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use symphony_controllers::{Advice, Autoscaler, KindWindow, Window};
 use symphony_fleet::{FleetPlanner, Kind, LatencyTable, Merging, Mix, ServedModel, measured_problem};
 use symphony_types::{GpuId, Nanos, Time};
-use symphony_workload::{Autoscale, GpuSpec, ModelSpec, PolicySpec, Scenario};
+use symphony_workload::{Autoscale, GpuSpec, ModelSpec, Scenario};
 
 use crate::gpus::{Gpus, Run};
 use crate::scaling_trace::{CourseStep, ModelCounts, ScalingResult};
@@ -66,10 +66,7 @@ impl Budgeted {
             budget_per_hour,
             kinds: scenario.gpus.iter().map(kind).collect(),
             models: (0..).zip(&scenario.models).map(served).collect(),
-            merging: match scenario.policy {
-                PolicySpec::Unmerged(_) => Merging::Alone,
-                _ => Merging::Together,
-            },
+            merging: Merging::of(scenario.policy.merges()),
             requests: Mix::default(),
         }
     }

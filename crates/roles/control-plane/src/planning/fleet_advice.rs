@@ -89,15 +89,7 @@ impl FleetSettings {
 /// Whether requests of the sub-cluster share batches.
 pub(crate) fn merging(state: &ClusterState, subcluster: SubclusterId) -> Merging {
     let policy = state.policies().get(&subcluster).filter(|policy| policy.failed.is_none());
-    policy.map_or(Merging::Together, |policy| merging_under(&policy.text))
-}
-
-/// Of a policy that a program adds it is not known.
-fn merging_under(policy: &str) -> Merging {
-    match PolicySpec::parse_among(policy, &[]) {
-        Ok(PolicySpec::Unmerged(_)) => Merging::Alone,
-        _ => Merging::Together,
-    }
+    Merging::of(policy.is_none_or(|policy| PolicySpec::text_merges(&policy.text)))
 }
 
 /// Requests by model and size since a lead began, as it reports them.
@@ -126,8 +118,11 @@ impl RequestSizes {
 
 #[cfg(test)]
 mod tests {
+    use symphony_cluster_state::Action;
+    use symphony_types::Level;
+
     use super::*;
-    use crate::planning::problem::tests::{cluster, loaded};
+    use crate::planning::problem::tests::{cluster, cluster_from, loaded, operate};
 
     const POOL: SubclusterId = SubclusterId::new(1);
 
@@ -158,14 +153,15 @@ mod tests {
     }
 
     #[test]
-    fn requests_run_alone_under_kairos_and_its_rivals() {
-        for policy in ["kairos", "{ name = \"kairos\", learn = true }", "ribbon", "clkwrk"] {
-            assert_eq!(merging_under(policy), Merging::Alone, "{policy}");
-        }
-        for policy in ["nexus", "shepherd", "of-ones-own"] {
-            assert_eq!(merging_under(policy), Merging::Together, "{policy}");
-        }
-        assert_eq!(merging(&cluster(&["pool"]), POOL), Merging::Together, "each model has its own policy");
+    fn requests_run_alone_under_kairos() {
+        let mut state = ClusterState::default();
+        state.found_at(Level::NEWEST);
+        let mut state = cluster_from(state, &["pool"]);
+        assert_eq!(merging(&state, POOL), Merging::Together, "each model has its own policy");
+        operate(&mut state, Action::SetPolicy { subcluster: "pool".into(), policy: "kairos".into() });
+        assert_eq!(merging(&state, POOL), Merging::Alone);
+        operate(&mut state, Action::SetPolicy { subcluster: "pool".into(), policy: "nexus".into() });
+        assert_eq!(merging(&state, POOL), Merging::Together);
     }
 
     #[test]

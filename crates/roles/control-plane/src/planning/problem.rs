@@ -245,8 +245,11 @@ pub(crate) mod tests {
             policy: Default::default(),
             value: RequestValue::ONE,
         };
+        operate(state, Action::LoadModel(spec));
+    }
+
+    pub(crate) fn operate(state: &mut ClusterState, action: Action) {
         let (id, actor) = (OperationId::new(state.applied_index().into()), "operator/ann".to_owned());
-        let action = Action::LoadModel(spec);
         apply(state, &Command::Operate(Operation { id, actor, at_unix_ms: 0, avoid: None, action }));
     }
 

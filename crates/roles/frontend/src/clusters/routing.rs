@@ -99,8 +99,7 @@ fn largest_request(view: &View, model: &ModelView) -> u32 {
     let all = || model.spec.profiles.iter().map(|(kind, profile)| (kind.as_str(), profile.latency.batch_max()));
     let policy = view.subclusters.get(&model.subcluster).and_then(|subcluster| subcluster.policy.as_ref());
     let policy = policy.filter(|policy| policy.failed.is_none());
-    let merges_none = |text: &str| matches!(PolicySpec::parse_among(text, &[]), Ok(PolicySpec::Unmerged(_)));
-    if !policy.is_some_and(|policy| merges_none(&policy.text)) {
+    if policy.is_none_or(|policy| PolicySpec::text_merges(&policy.text)) {
         return all().map(|(_, most)| most).min().unwrap_or(1);
     }
     let working =

@@ -103,8 +103,7 @@ impl Inboxes {
         let tape = tapes.map(|(tapes, origin)| tapes.record(origin, "policy", &metrics));
         let mut tape = tape.unwrap_or_default();
         tape.cluster(&text, &facts);
-        let merges = !matches!(PolicySpec::parse_among(&text, &[]), Ok(PolicySpec::Unmerged(_)));
-        let host = PolicyHost { policy, merges, facts, tape, fault };
+        let host = PolicyHost { policy, merges: PolicySpec::text_merges(&text), facts, tape, fault };
         let (inbox, recover_by) = (Arc::clone(&self.models[0]), clock.now() + config.redrive_wait);
         let worker = PolicyWorker::new(host, inbox, Arc::clone(&self.rank), Arc::clone(&metrics), log, recover_by);
         let worker: Box<dyn Worker> = Box::new(worker.with_runs(self.runs.clone()));

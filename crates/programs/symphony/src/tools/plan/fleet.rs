@@ -63,7 +63,7 @@ fn bound(args: &FleetArgs, problem: &FleetProblem, policy: &PolicySpec) -> Bound
         Some(FleetBound::Alone) => Bound::Alone,
         Some(FleetBound::Together) => Bound::Together,
         None if problem.models.len() > 1 => Bound::Together,
-        None if args.evaluate && !matches!(policy, PolicySpec::Unmerged(_)) => Bound::Together,
+        None if args.evaluate && policy.merges() => Bound::Together,
         None => Bound::Kairos,
     }
 }
