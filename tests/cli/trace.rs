@@ -57,6 +57,8 @@ fn each_trace_becomes_arrivals_and_a_scenario_plays_them() {
     let output = run(workspace.path(), &[], &["sim", "s.toml", "-o", "json"]).unwrap().ended_with(0).json();
     let offered = |model: usize| output["runs"][0]["models"][model]["offered"].as_u64().unwrap();
     assert_eq!((offered(0), offered(1)), (30, 30));
+    let short = run(workspace.path(), &[], &["sim", "s.toml", "--set", "duration_s=60"]).unwrap().ended_with(0);
+    let _ = short.complains(&["50 of the trace's 60 arrivals come after 60 s", "do not count"]);
 
     phase("the same seed writes the same, another another; two days follow each other");
     let text = || std::fs::read_to_string(workspace.file("out.csv")).unwrap();
@@ -108,7 +110,7 @@ fn what_is_no_trace_is_refused_with_file_and_line_and_nothing_is_written() {
     refused(&["azure2021", "2021.csv", "--map", "f1=m", "--map", "f1=n"], &["f1 is m already"]);
     refused(&["azure2021", "2021.csv", "--seed", "1"], &["--seed: has no meaning with --from azure2021"]);
     refused(&["azure2021", "2021.csv", "--speed", "0"], &["--speed 0: expected a factor"]);
-    refused(&["azure2021", "2021.csv", "--from-s", "1000"], &["no arrivals are left"]);
+    refused(&["azure2021", "2021.csv", "--from-s", "1000"], &["no arrivals are left", "from 1000 s on"]);
 
     phase("a scenario without the model of a row says which row");
     let _ = convert(&workspace, &["azure2021", "2021.csv"]).ended_with(0);

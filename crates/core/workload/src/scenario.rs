@@ -1,6 +1,6 @@
 //! A validated scenario, the input of `symphony sim`.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use symphony_controllers::LearningSettings;
@@ -587,9 +587,17 @@ impl Check<'_> {
                         return self.refuse(key, "a model of the scenario", format!("`{model}`"));
                     }
                 }
-                let named = |name: &str| positions.get(table.map.get(name).map_or(name, String::as_str)).copied();
+                let mut unmet: BTreeSet<&str> = table.map.keys().map(String::as_str).collect();
+                let named = |name: &str| {
+                    unmet.remove(name);
+                    positions.get(table.map.get(name).map_or(name, String::as_str)).copied()
+                };
                 let trace = Trace::from_csv(&text, scale, named)
                     .map_err(|message| self.csv_refused(key, &table.trace_csv, message))?;
+                if let Some(unmet) = unmet.first() {
+                    let (key, got) = ("workload.arrival.map", format!("`{unmet}`, which none of its rows names"));
+                    return self.refuse(key, "names that the trace has", got);
+                }
                 Ok(Arrival::Trace(Arc::new(trace)))
             }
         }

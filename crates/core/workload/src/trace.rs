@@ -87,7 +87,7 @@ impl Trace {
     pub(crate) fn from_csv(
         text: &str,
         time_scale: f64,
-        position: impl Fn(&str) -> Option<u32>,
+        mut position: impl FnMut(&str) -> Option<u32>,
     ) -> Result<Self, String> {
         let mut rows = Vec::new();
         each_row(text, |number, row| {
@@ -111,6 +111,13 @@ impl Trace {
     #[must_use]
     pub fn lasts_s(&self) -> f64 {
         self.rows.last().map_or(0.0, |row| row.time_s) * self.time_scale
+    }
+
+    /// How many arrivals come at this time or later, after scaling.
+    #[must_use]
+    pub fn count_from(&self, at: Nanos) -> usize {
+        let before = |row: &TraceRow| row.time_s * self.time_scale < at.as_secs_f64();
+        self.rows.len() - self.rows.partition_point(before)
     }
 
     /// Mean rate over the time from zero to the last arrival, in requests per second, after scaling.

@@ -320,6 +320,8 @@ fn a_trace_is_played_once_in_order_and_stretched() {
     let scenario = parse(FULL, &["workload.arrival={trace_csv='trace.csv', time_scale=2.0}"]).unwrap();
     // Three requests in one second, played at half speed.
     assert_eq!(scenario.rate_rps, 1.5);
+    let Arrival::Trace(trace) = &scenario.arrival else { panic!("{:?}", scenario.arrival) };
+    assert_eq!([0, 1000, 1001, 2001].map(|ms| trace.count_from(Nanos::from_millis(ms))), [3, 2, 1, 0]);
     let mut streams = arrival_streams(&scenario, 1, scenario.rate_rps);
     let times = |stream: &mut symphony_workload::ArrivalStream| {
         std::iter::from_fn(|| stream.next_arrival()).map(Time::as_secs_f64).collect::<Vec<_>>()

@@ -46,7 +46,9 @@ impl RecordedArrivals {
         }
         self.rows.retain(|row| window.holds(row.at));
         if self.rows.is_empty() {
-            return Err("no arrivals are left; expected some in the part of the trace that is taken".to_owned());
+            let from = window.from.as_secs_f64();
+            let part = window.span.map_or_else(String::new, |span| format!(" for {} s", span.as_secs_f64()));
+            return Err(format!("no arrivals are left; expected some in the part of the trace from {from} s on{part}"));
         }
         for row in &mut self.rows {
             let since = row.at.saturating_sub(window.from);
@@ -84,7 +86,8 @@ mod tests {
             assert!(read.clone().cut(Window::ALL, speed).unwrap_err().contains("a speed above 0"), "{speed}");
         }
         let late = Window { from: Nanos::from_millis(5000), span: None };
-        assert!(read.clone().cut(late, 1.0).unwrap_err().contains("no arrivals are left"));
+        let error = read.clone().cut(late, 1.0).unwrap_err();
+        assert!(error.contains("no arrivals are left") && error.ends_with("from 5 s on"), "{error}");
         let error = read.cut(Window::ALL, 1.0 / 4_194_304.0).unwrap_err();
         assert!(error.contains("within 2000000 s (TRACE_S_MAX), got one at 4194304 s"), "{error}");
     }

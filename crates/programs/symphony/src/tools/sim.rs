@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use symphony_scheduler::PolicyRegistry;
 use symphony_simulator::{RunResult, SimulationResult, preflight};
 use symphony_sweep::{Progress, Run, Sweep};
-use symphony_workload::{Scenario, ScenarioError, override_at_fault};
+use symphony_workload::{Arrival, Scenario, ScenarioError, override_at_fault};
 
 use super::{sim_explain, sim_timeline};
 use crate::cli::{Output, SimArgs};
@@ -19,6 +19,9 @@ pub(crate) fn run(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<(
     let ask = sim_explain::ask(args)?;
     let scenario = read(args, policies)?;
     sim_timeline::check(args, &scenario)?;
+    if !args.find_goodput {
+        tell_uncounted(&scenario);
+    }
     if args.find_goodput && scenario.autoscale.is_some() {
         let what = "--find-goodput: expected a fixed number of GPUs, got a scenario with [autoscale], whose GPUs follow any rate";
         return Err(bad_input(what));
@@ -90,6 +93,19 @@ fn read(args: &SimArgs, policies: &PolicyRegistry) -> anyhow::Result<Scenario> {
         }
         error => bad_input(error),
     })
+}
+
+/// Says how much of a trace comes too late to count.
+fn tell_uncounted(scenario: &Scenario) {
+    let Arrival::Trace(trace) = &scenario.arrival else { return };
+    let until = scenario.warmup + scenario.duration;
+    let later = trace.count_from(until);
+    if later > 0 {
+        let (all, until_s) = (trace.rows.len(), until.as_secs_f64());
+        eprintln!(
+            "{later} of the trace's {all} arrivals come after {until_s} s, warmup_s + duration_s, and do not count"
+        );
+    }
 }
 
 fn show(result: &SimulationResult) {
