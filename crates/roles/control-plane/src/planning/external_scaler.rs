@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use symphony_controllers::{ScalerMetric, scaler_metric};
+use symphony_controllers::{Advice, ScalerMetric, scaler_metric};
 use symphony_protocol::externalscaler as pb;
 use symphony_protocol::externalscaler::external_scaler_server::ExternalScaler;
 use tokio_stream::wrappers::IntervalStream;
@@ -67,6 +67,22 @@ impl ScalerTarget {
         let kind = self.kind.as_ref().map(|kind| format!("-{kind}")).unwrap_or_default();
         format!("symphony-gpus-{}{kind}", self.subcluster)
     }
+
+    /// What the advice for these kinds says of the target's.
+    fn metric(&self, kinds: &[String], advice: &Advice) -> Result<ScalerMetric, Status> {
+        let known = kinds.join(", ");
+        let place = match (&self.kind, kinds) {
+            (None, [_]) => Some(0),
+            (None, _) => {
+                let words = format!("scalerMetadata.gpuKind: missing, and there are {known}; name one");
+                return Err(Status::invalid_argument(words));
+            }
+            (Some(kind), kinds) => kinds.iter().position(|known| known == kind),
+        };
+        place.and_then(|place| scaler_metric(advice, place, self.gpus_per_replica)).ok_or_else(|| {
+            Status::not_found(format!("sub-cluster `{}` has no such GPUs; it has {known}", self.subcluster))
+        })
+    }
 }
 
 impl ScalerService {
@@ -80,18 +96,7 @@ impl ScalerService {
                 target.subcluster
             ))
         })?;
-        let place = match (&target.kind, advised.kinds.as_slice()) {
-            (None, [_]) => Some(0),
-            (None, kinds) => {
-                let words = format!("scalerMetadata.gpuKind: missing, and there are {}; name one", kinds.join(", "));
-                return Err(Status::invalid_argument(words));
-            }
-            (Some(kind), kinds) => kinds.iter().position(|known| known == kind),
-        };
-        place.and_then(|place| scaler_metric(&advised.advice, place, target.gpus_per_replica)).ok_or_else(|| {
-            let known = advised.kinds.join(", ");
-            Status::not_found(format!("sub-cluster `{}` has no such GPUs; it has {known}", target.subcluster))
-        })
+        target.metric(&advised.kinds, &advised.advice)
     }
 
     /// The Raft leader's answer, whichever replica that is.
@@ -181,6 +186,8 @@ impl ExternalScaler for ScalerService {
 
 #[cfg(test)]
 mod tests {
+    use symphony_controllers::{KindAdvice, Reason};
+
     use super::*;
 
     fn reference(metadata: &[(&str, &str)]) -> pb::ScaledObjectRef {
@@ -202,5 +209,26 @@ mod tests {
         refused(&[("subcluster", "pool"), ("gpusPerReplica", "many")], "1 to 64");
         refused(&[("subcluster", &"x".repeat(300))], "256 bytes");
         assert!(ScalerTarget::read(None).is_err());
+    }
+
+    #[test]
+    fn each_kind_of_gpu_has_a_trigger_of_its_own() {
+        let kind = |target| KindAdvice { target, ..KindAdvice::default() };
+        let advice = Advice {
+            reason: Reason::Fleet,
+            kinds: vec![kind(3), kind(5)],
+            bad_rate: 0.0,
+            idle_fraction: 0.0,
+            pressure: 0.0,
+        };
+        let kinds = ["a100".to_owned(), "t4".to_owned()];
+        let metric = |metadata: &[(&str, &str)]| {
+            let target = ScalerTarget::read(Some(&reference(&[&[("subcluster", "pool")], metadata].concat()))).unwrap();
+            target.metric(&kinds, &advice)
+        };
+        assert_eq!(metric(&[("gpuKind", "t4")]).unwrap(), ScalerMetric { value: 5, per_replica: 1, active: true });
+        assert_eq!(metric(&[("gpuKind", "a100"), ("gpusPerReplica", "2")]).unwrap().value, 3);
+        assert!(metric(&[]).unwrap_err().message().contains("gpuKind: missing, and there are a100, t4; name one"));
+        assert!(metric(&[("gpuKind", "h100")]).unwrap_err().message().contains("no such GPUs; it has a100, t4"));
     }
 }
