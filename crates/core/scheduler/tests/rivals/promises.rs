@@ -1,10 +1,13 @@
 //! Random arrivals, failures of GPUs and execution times that differ from the profile: whatever comes, every request
-//! ends once, and while execution is exact no plan breaks S1 or S2.
+//! ends once, no GPU gets a plan that should have reported an end, and while execution is exact no plan breaks S1 or S2.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use proptest::prelude::*;
-use symphony_scheduler::rivals::{Clockwork, ClockworkSettings, Nexus, NexusSettings, Shepherd, ShepherdSettings};
+use symphony_scheduler::rivals::{
+    Clkwrk, Clockwork, ClockworkSettings, Drs, Kairos, KairosSettings, Nexus, NexusSettings, Ribbon, Shepherd,
+    ShepherdSettings,
+};
 use symphony_scheduler::{
     ClusterAction, ClusterActions, ClusterInput, ClusterPolicy, DataDelay, Delays, Plan, PlanCheck, Request,
 };
@@ -92,6 +95,8 @@ impl<P: ClusterPolicy> World<P> {
             self.ended -= 1;
         }
         let runs = self.gpus[plan.gpu.get() as usize].as_mut().expect("nothing is sent to a GPU that has failed");
+        let is_overdue = runs.front().is_some_and(|run| run.plan.end < self.now);
+        assert!(!is_overdue, "{plan:?} is for a GPU that has not reported the end of its plan, at {}", self.now);
         let start = runs.back().map_or(plan.start, |last| last.end.max(plan.start));
         let end = start + Nanos::new(plan.end.since(plan.start).get() * self.percent / 100);
         runs.push_back(Run { model, plan: *plan, start, end, requests: requests.to_vec() });
@@ -249,6 +254,17 @@ proptest! {
         let settings = ShepherdSettings { preempt_factor: factor };
         let policy = Shepherd::new(&facts(), settings);
         World::new(policy, delays, percent).keeps_its_promises(ops);
+    }
+
+    #[test]
+    fn kairos_and_its_rivals_keep_their_promises(
+        ops in prop::collection::vec(op(), 0..120), delays in delays(), percent in percent(), threshold in 1..8_u32,
+    ) {
+        let ops = || ops.clone();
+        World::new(Kairos::new(&facts(), KairosSettings::default()), delays, percent).keeps_its_promises(ops());
+        World::new(Ribbon::new(&facts()), delays, percent).keeps_its_promises(ops());
+        World::new(Drs::new(&facts(), Some(threshold)), delays, percent).keeps_its_promises(ops());
+        World::new(Clkwrk::new(&facts()), delays, percent).keeps_its_promises(ops());
     }
 
     #[test]
