@@ -8,12 +8,12 @@
 // The calls by which an arena is made and shared are not in the safe part of the crate `ort`.
 #![allow(unsafe_code)]
 
+use std::ffi::c_void;
 use std::ptr;
 
 use ort::environment::Environment;
 use ort::memory::{AllocationDevice, Allocator, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::Session;
-use ort::value::Tensor;
 use ort::{AsPointer, sys};
 
 /// ONNX Runtime's code for an arena that grows by the requested size. By default it doubles, and memory taken in
@@ -23,8 +23,21 @@ const SAME_AS_REQUESTED: i32 = 1;
 const AS_IT_LIKES: i32 = -1;
 
 /// A part of the limit that batches must not use: a model's memory besides its batches. It is never written, so it
-/// takes no physical memory.
-pub(crate) type KeptClear = Tensor<u8>;
+/// takes hardly any physical memory; a tensor of `ort` would be filled with zeros.
+pub(crate) struct KeptClear {
+    arena: Allocator,
+    block: *mut c_void,
+}
+
+// SAFETY: `Allocator` is `Send`, and nothing reads or writes the block.
+unsafe impl Send for KeptClear {}
+
+impl Drop for KeptClear {
+    fn drop(&mut self) {
+        // SAFETY: it is a block of this arena, and goes once.
+        unsafe { self.arena.free(self.block) }
+    }
+}
 
 /// Makes all sessions of the environment that ask for it share one arena of at most this many bytes; 0 is no limit.
 pub(crate) fn share(environment: &Environment, limit_bytes: u64) -> ort::Result<()> {
@@ -45,7 +58,8 @@ pub(crate) fn share(environment: &Environment, limit_bytes: u64) -> ort::Result<
 /// Reserves this many bytes of the limit against batches, in the session's shared arena.
 pub(crate) fn keep_clear(session: &Session, bytes: u64) -> ort::Result<KeptClear> {
     let arena = Allocator::new(session, on_the_cpu()?)?;
-    Tensor::new(&arena, [usize::try_from(bytes).unwrap_or(usize::MAX)])
+    let block = arena.alloc::<u8>(usize::try_from(bytes).unwrap_or(usize::MAX))?.into_raw();
+    Ok(KeptClear { arena, block })
 }
 
 fn on_the_cpu() -> ort::Result<MemoryInfo<'static>> {

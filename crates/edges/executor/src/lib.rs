@@ -15,6 +15,7 @@ mod element_types;
 mod emulated;
 mod family;
 mod files;
+mod heap;
 mod model_signature;
 mod onnx;
 mod onnx_session;

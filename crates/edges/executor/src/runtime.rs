@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ort::environment::Environment;
 
-use crate::batch_memory;
+use crate::{batch_memory, heap};
 
 /// The oldest ONNX Runtime that is accepted: the API version that the `ort` crate is built for here.
 pub const ONNXRUNTIME_VERSION_MIN: &str = "1.23";
@@ -147,6 +147,7 @@ pub fn load_runtime(explicit: Option<&Path>) -> Result<Runtime, RuntimeError> {
         Some((path, named_by)) => load(&path).map_err(|reason| RuntimeError::Unusable { path, named_by, reason })?,
         None => load_first(candidates())?,
     };
+    heap::give_large_blocks_back();
     tracing::info!(path = %runtime.path.display(), version = runtime.version, "loaded ONNX Runtime");
     Ok(loaded.insert(runtime).clone())
 }

@@ -42,7 +42,10 @@ fn models_take_turns_with_the_memory_of_batches_and_none_gets_more() {
 
     // Memory of loaded models does not count.
     let mut other = load();
+    let before = resident_bytes();
     other.keep_clear_of_batches(LIMIT / 2).unwrap();
+    let written = resident_bytes().saturating_sub(before);
+    assert!(written < 8 * MB, "{} MB are written for what is kept clear", written / MB);
     assert!(lacks_memory(&run(&mut models[0], 4), 4), "there is room for 96 MB");
     drop(other);
 
