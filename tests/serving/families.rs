@@ -10,7 +10,7 @@ use symphony_executor::{BatchInputs, ModelExecutor as _, OnnxExecutor, OnnxOptio
 use symphony_protocol::view::View;
 use symphony_testkit::wait_until;
 use symphony_tests::{Shape, TestCluster, onnxruntime_is_here, phase, tell};
-use symphony_zoo::{Architecture, Mlp};
+use symphony_zoo::{Architecture, Mlp, OnnxModel, mingled_head};
 
 /// How long something may take on a busy machine.
 const SOON: Duration = Duration::from_secs(120);
@@ -20,11 +20,16 @@ const ROW: [f32; 8] = [0.5, -0.25, 1.0, 0.0, 2.0, -1.0, 0.125, 0.75];
 /// As in the comparison of a model with its parts.
 const TOLERANCE: f64 = 1e-3;
 
-/// A head of this trunk; all have one profile, since they are of one shape.
+/// A head of this trunk.
 fn load(cluster: &TestCluster, name: &str, trunk: u64, head: u64, more: &[&str]) {
     let shape = Mlp { width_in: 8, width: 64, hidden: 3, classes: 4 };
+    load_made(cluster, name, &Architecture::mlp_head(shape, trunk, head).unwrap(), more);
+}
+
+/// All models here are loaded with the profile of the first: their inputs and outputs are alike.
+fn load_made(cluster: &TestCluster, name: &str, model: &OnnxModel, more: &[&str]) {
     let file = format!("{name}.onnx");
-    Architecture::mlp_head(shape, trunk, head).unwrap().write(&cluster.workspace.file(&file)).unwrap();
+    model.write(&cluster.workspace.file(&file)).unwrap();
     let profile = cluster.workspace.file("heads.profile.toml");
     if !profile.exists() {
         let _ = cluster.cli(&["profile", &file, "--batch-max", "8"]).ended_with(0);
@@ -177,6 +182,17 @@ fn heads_on_one_trunk_are_a_family_until_they_go() {
         cluster.end_load(running).unwrap().check_safety().unwrap();
         cluster.restart(&process).unwrap();
         cluster.wait_until_whole().unwrap();
+
+        phase("two whose rows depend on each other are found out, and served whole");
+        let mingled = ["mingled-1", "mingled-2"];
+        mingled.iter().zip(1..).for_each(|(name, head)| load_made(cluster, name, &mingled_head(3, head), &[]));
+        cluster.wait_for_log("backend-cpu", "does not share that trunk: it is served whole").unwrap();
+        let apart = |view: &View| {
+            let mut models = view.models.values().filter(|model| mingled.contains(&model.spec.name.as_str()));
+            models.all(|model| view.family_of(model).is_empty()).then_some(())
+        };
+        cluster.wait_for_view("no family of those", apart).unwrap();
+        assert_right(cluster, &mingled);
 
         phase("one alone is no family, and whole again");
         for name in &HEADS[1..3] {

@@ -150,6 +150,26 @@ fn the_file_of_a_head_tells_where_it_can_be_cut_and_is_checked_there() {
 }
 
 #[test]
+fn models_whose_rows_depend_on_each_other_share_no_trunk() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = |head: u64| {
+        let path = dir.path().join(format!("{head}.onnx"));
+        symphony_zoo::mingled_head(1, head).write(&path).unwrap();
+        FamilyFile::read(&path).unwrap()
+    };
+    let (one, two) = (file(1), file(2));
+    let (cuts, others) = (one.cuts().unwrap(), two.cuts().unwrap());
+    let shared = *cuts.iter().rev().find(|cut| others.contains(cut)).unwrap();
+    let options = OnnxOptions { batch_max: 8, ..OnnxOptions::default() };
+    let checked = one.check(&runtime, shared, &options, (&Stop::default(), Duration::from_secs(60))).unwrap_err();
+    assert!(
+        matches!(checked, FamilyError::Dependent { .. }) && checked.to_string().contains("mixes the rows"),
+        "{checked}"
+    );
+}
+
+#[test]
 fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
     let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
     let dir = tempfile::tempdir().unwrap();

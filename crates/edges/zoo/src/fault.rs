@@ -1,4 +1,4 @@
-//! Models that load and then fail: what they are given decides.
+//! Models that load and then fail, as what they are given decides, or mix the rows of a batch.
 
 use crate::graph::{BOOL, FLOAT, Graph, INT64, OnnxModel, graph, int, ints, scalar_info, value_info};
 
@@ -55,6 +55,23 @@ pub fn hungry_as_asked() -> OnnxModel {
     let copied = g.node("Expand", &[&input, &shape], vec![]);
     let output = g.node("ReduceMax", &[&copied], vec![ints("axes", &[0]), int("keepdims", 0)]);
     g.finish(&output, "output", &[4], "hungry as asked".to_owned())
+}
+
+/// A model that takes `input` `FP32[8]` and gives `logits` `FP32[4]`; those of one `seed` share all layers but the last,
+/// which is of the seed `head`. It subtracts the largest numbers of the batch from each row, so that what a row is
+/// answered depends on its neighbours.
+#[must_use]
+pub fn mingled_head(seed: u64, head: u64) -> OnnxModel {
+    const WIDTH: u32 = 64;
+    let mut g = Graph::new("mingled", seed);
+    let input = g.input("input", &[8]);
+    let largest = g.node("ReduceMax", &[&input], vec![ints("axes", &[0]), int("keepdims", 1)]);
+    let apart = g.node("Sub", &[&input, &largest], vec![]);
+    let sum = g.gemm(&apart, 8, WIDTH, 1.0);
+    let x = g.relu(&sum);
+    g.reseed(head);
+    let logits = g.gemm(&x, WIDTH, 4, 1.0);
+    g.finish(&logits, "logits", &[4], format!("mingled rows, head {head}"))
 }
 
 /// A model that takes `input` `FP32[4]` and gives it back as `output`, if no number in the batch is above `threshold`.

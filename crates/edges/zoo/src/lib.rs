@@ -14,7 +14,7 @@ mod resnet;
 
 pub use architecture::{Architecture, ShapeError};
 pub use bert::Bert;
-pub use fault::{Fault, endless_above, hungry, hungry_as_asked};
+pub use fault::{Fault, endless_above, hungry, hungry_as_asked, mingled_head};
 pub use graph::OnnxModel;
 pub use layer::{Precision, layer};
 pub use mlp::Mlp;

@@ -8,14 +8,15 @@ use symphony_types::TensorSpec;
 use super::error::FamilyError;
 use super::family_part::FamilyPart;
 use crate::port::{BatchInputs, ExecuteError};
-use crate::profile::{first_difference, plausible_input, unlike_input};
+use crate::profile::{find_dependence, first_difference, plausible_input, unlike_input};
 
-/// Rows of the batches that are compared: one, and enough for a kernel of another kind.
-const ROWS: [u32; 2] = [1, 8];
+/// Rows of the largest batch that is compared: enough for a kernel of another kind than that of one row.
+const ROWS_MAX: u32 = 8;
 
 /// Refuses a model whose trunk and suffix answer differently than the whole: by more than a thousandth, absolutely or
-/// relatively to the larger number, or a hundredth in half precision, as in checks of batches. The rows differ; a model
-/// that refuses such inputs gets zeros where it takes integers. `before` is called before each run, with its rows.
+/// relatively to the larger number, or a hundredth in half precision, as in checks of batches. Also one whose rows depend
+/// on each other. The rows differ; a model that refuses such inputs gets zeros where it takes integers. `before` is called
+/// before each run, with its rows.
 pub(super) fn compare<P: FamilyPart>(
     model: &str,
     whole: &mut P,
@@ -26,14 +27,19 @@ pub(super) fn compare<P: FamilyPart>(
     if whole.signature().outputs != suffix.signature().outputs {
         return Err(FamilyError::Outputs { model: model.to_owned() });
     }
-    let batch_max = trunk.batch_max();
-    for rows in ROWS.into_iter().filter(|&rows| rows <= batch_max) {
+    let incomparable = |problem| FamilyError::Incomparable { model: model.to_owned(), problem };
+    let mut sizes = vec![1, ROWS_MAX.min(trunk.batch_max())];
+    sizes.dedup();
+    for &rows in &sizes {
         let answers = both(whole, trunk, suffix, (rows, unlike_input), before)
             .or_else(|_| both(whole, trunk, suffix, (rows, plausible_input), before))
-            .map_err(|problem| FamilyError::Incomparable { model: model.to_owned(), problem })?;
+            .map_err(incomparable)?;
         same(model, &whole.signature().outputs, rows, &answers)?;
     }
-    Ok(())
+    match find_dependence(whole, &sizes, before).map_err(|(_, problem)| incomparable(problem))? {
+        Some(dependence) => Err(FamilyError::Dependent { model: model.to_owned(), dependence }),
+        None => Ok(()),
+    }
 }
 
 /// The outputs of the whole model, and of its parts.

@@ -2,6 +2,7 @@
 
 use crate::onnx_session::LoadError;
 use crate::port::ExecuteError;
+use crate::profile::Dependence;
 
 /// Why a model is in no family. It may still be served alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +74,14 @@ pub enum FamilyError {
         model: String,
         /// The runtime's error.
         problem: ExecuteError,
+    },
+    /// Its rows depend on each other: they would on those of other models.
+    #[error("model `{model}` mixes the rows of a batch: {dependence}")]
+    Dependent {
+        /// Name of the model.
+        model: String,
+        /// Which row.
+        dependence: Dependence,
     },
     /// In parts it answers differently than whole.
     #[error("output `{output}` of model `{model}`, row {row} of {rows}, is {whole} whole and {parts} in parts")]

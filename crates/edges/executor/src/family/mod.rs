@@ -359,7 +359,7 @@ mod tests {
         let (trunk, asked) = (CutDigest::of(trunk.as_bytes()), RefCell::new(Vec::new()));
         let before = |rows| asked.borrow_mut().push(rows);
         FamilyExecutor::form_at(CpuLoader::new(&runtime, &options), &models, trunk, None, &before).unwrap();
-        // The whole, the trunk and the suffix, of one row and of eight.
-        assert_eq!(asked.into_inner(), [1, 1, 1, 8, 8, 8]);
+        // The whole, the trunk and the suffix, of one row and of eight; then the whole, of eight rows and of three alone.
+        assert_eq!(asked.into_inner(), [1, 1, 1, 8, 8, 8, 8, 1, 1, 1]);
     }
 }

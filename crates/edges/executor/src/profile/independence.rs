@@ -16,7 +16,7 @@ const TOLERANCE: f64 = 1e-3;
 const HALF_TOLERANCE: f64 = 1e-2;
 
 /// An item whose answer in a batch differs from its answer alone.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependence {
     /// The output's name.
     pub output: String,
@@ -39,21 +39,23 @@ impl fmt::Display for Dependence {
 /// compares.
 ///
 /// The items differ, since identical ones would hide a model that mixes them. A model that rejects such whole numbers
-/// gets zeros.
+/// gets zeros. `before` is called before each run, with its items.
 ///
 /// # Errors
 /// The size that the model refuses however, and why.
-pub(super) fn find_dependence(
+pub(crate) fn find_dependence(
     executor: &mut impl ModelExecutor,
     sizes: &[u32],
+    before: &dyn Fn(u32),
 ) -> Result<Option<Dependence>, (u32, ExecuteError)> {
-    find_with(executor, sizes, unlike_input).or_else(|_| find_with(executor, sizes, plausible_input))
+    find_with(executor, sizes, unlike_input, before).or_else(|_| find_with(executor, sizes, plausible_input, before))
 }
 
 fn find_with(
     executor: &mut impl ModelExecutor,
     sizes: &[u32],
     input: impl Fn(&TensorSpec, u32) -> Vec<u8>,
+    before: &dyn Fn(u32),
 ) -> Result<Option<Dependence>, (u32, ExecuteError)> {
     let (specs, outputs) = (executor.signature().inputs.clone(), executor.signature().outputs.clone());
     let largest = sizes.last().copied().unwrap_or_default();
@@ -62,6 +64,7 @@ fn find_with(
     let run = |executor: &mut dyn ModelExecutor, first: u32, items: u32, outputs: &mut Vec<Vec<u8>>| {
         let part = |size: usize| first as usize * size..(first + items) as usize * size;
         let tensors: Vec<_> = inputs.iter().map(|(size, bytes)| &bytes[part(*size)]).collect();
+        before(items);
         executor.run(&BatchInputs { items, tensors: &tensors, start: None }, outputs).map_err(|error| (items, error))
     };
     for &batch in sizes.iter().rev().filter(|&&batch| batch > 1) {
@@ -145,7 +148,7 @@ mod tests {
     fn found(broken_at: Option<u32>, sizes: &[u32]) -> Option<Dependence> {
         let spec = |name: &str| TensorSpec { name: name.into(), data_type: DataType::Fp32, item_shape: vec![2] };
         let signature = Signature { inputs: vec![spec("in")], outputs: vec![spec("out")] };
-        find_dependence(&mut Doubler { signature, broken_at }, sizes).unwrap()
+        find_dependence(&mut Doubler { signature, broken_at }, sizes, &|_| ()).unwrap()
     }
 
     #[test]
@@ -202,7 +205,9 @@ mod tests {
             for item_shape in [vec![1], vec![3]] {
                 let spec = |name: &str| TensorSpec { name: name.into(), data_type, item_shape: item_shape.clone() };
                 let signature = Signature { inputs: vec![spec("in")], outputs: vec![spec("out")] };
-                let find = |shy| find_dependence(&mut Mixer { signature: signature.clone(), shy }, &[1, 2, 8]).unwrap();
+                let find = |shy| {
+                    find_dependence(&mut Mixer { signature: signature.clone(), shy }, &[1, 2, 8], &|_| ()).unwrap()
+                };
                 assert!(find(false).is_some(), "{data_type} {item_shape:?}");
                 if data_type != DataType::Fp16 {
                     assert_eq!(find(true), None, "what takes zeros only, such as indices, is asked with these");

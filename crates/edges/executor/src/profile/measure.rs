@@ -213,7 +213,8 @@ pub fn measure<E: ModelExecutor, L>(
     let sizes = sizes_up_to(batch_max);
     let samples = run_in_turns(&mut bench, &mut executor, &sizes, options, progress)
         .map_err(|(batch, source)| failed(batch)(source))?;
-    let dependence = find_dependence(&mut executor, &sizes).map_err(|(batch, source)| failed(batch)(source))?;
+    let dependence =
+        find_dependence(&mut executor, &sizes, &|_| ()).map_err(|(batch, source)| failed(batch)(source))?;
     let batches: Vec<_> = sizes.iter().zip(samples).map(|(&batch, samples)| summarise(batch, samples)).collect();
     let mut points: Vec<_> =
         batches.iter().map(|measured| (measured.batch, measured.latency(options.statistic))).collect();

@@ -10,7 +10,7 @@ mod profile_file;
 
 pub use compare::{Comparison, compare};
 pub use independence::Dependence;
-pub(crate) use independence::first_difference;
+pub(crate) use independence::{find_dependence, first_difference};
 pub(crate) use inputs::{plausible_input, unlike_input};
 pub use interpolate::raise_to_monotone;
 pub use measure::{Limit, MeasureError, MeasureOptions, MeasuredBatch, Measurement, Progress, Statistic, measure};
