@@ -44,6 +44,7 @@ pub(crate) mod symphony_table4;
 mod changing_rates;
 mod kairos;
 mod nexus_apps;
+mod nexus_clipper;
 mod two_models;
 mod zoo_jobs;
 

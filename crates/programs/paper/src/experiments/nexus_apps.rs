@@ -22,6 +22,10 @@ pub(crate) const RUNS: &str = "../internals/lab/2026-11-27-paper-pages.md#nexus"
 pub(crate) const PRE_MS: f64 = 10.0;
 /// Games, each with models of its own (section 7.3.1).
 const GAMES: u32 = 20;
+const GAME_SLO_MS: f64 = 50.0;
+/// Of `traffic` (section 7.3.2), whose longest path has two stages.
+const TRAFFIC_SLO_MS: f64 = 400.0;
+const TRAFFIC_STAGES: f64 = 2.0;
 /// Numbers that are read in each frame.
 const NUMBERS: f64 = 6.0;
 /// The exponent of the games' popularity.
@@ -83,17 +87,22 @@ impl Case {
     }
 }
 
-/// Places of an ablation: all of Nexus, one technique less, all but OL left out, everything left out, Symphony, and in
-/// `game` a baseline.
+/// Places of an ablation: all of Nexus, one technique less, all but OL left out, everything left out, Symphony.
+/// Baselines follow.
 pub(crate) const ALL: usize = 0;
 pub(crate) const FIRST_LESS: usize = 1;
 pub(crate) const NO_ED: usize = 3;
 pub(crate) const NO_OL: usize = 4;
 pub(crate) const SYMPHONY: usize = 5;
+/// Places of the baselines. In `traffic` `− overlap` stands for TF Serving, so only Clipper follows.
 pub(crate) const TF_SERVING: usize = 6;
+pub(crate) const CLIPPER_IN_GAME: usize = 7;
+pub(crate) const CLIPPER_IN_TRAFFIC: usize = 6;
 
 const NO_PB: Case = Case { key: "no_pb", label: "− prefix batching", is_shared: false, ..Case::NEXUS };
-pub(crate) static OF_GAME: [Case; 7] = [
+/// Its policy and split do not count.
+const LIKE_CLIPPER: Case = Case { key: "clipper", label: "like Clipper", is_overlapped: false, ..NO_PB };
+pub(crate) static OF_GAME: [Case; 8] = [
     Case::NEXUS,
     NO_PB,
     Case { key: "no_ss", label: "− squishy packing", policy: NEXUS_OBLIVIOUS, ..NO_PB },
@@ -108,16 +117,18 @@ pub(crate) static OF_GAME: [Case; 7] = [
         only_icons: true,
         ..NO_PB
     },
+    Case { label: "like Clipper, icons only", only_icons: true, ..LIKE_CLIPPER },
 ];
 
 const NO_QA: Case = Case { key: "no_qa", label: "− query analysis", split: "even", ..Case::NEXUS };
-pub(crate) static OF_TRAFFIC: [Case; 6] = [
+pub(crate) static OF_TRAFFIC: [Case; 7] = [
     Case::NEXUS,
     NO_QA,
     Case { key: "no_ss", label: "− squishy packing", policy: NEXUS_OBLIVIOUS, ..NO_QA },
     Case { key: "no_ed", label: "− early drop", policy: NEXUS_LAZY, ..NO_QA },
     Case { key: "no_ol", label: "− overlap", policy: NEXUS_LAZY, is_overlapped: false, ..NO_QA },
     Case::SYMPHONY,
+    LIKE_CLIPPER,
 ];
 
 /// GPUs of both applications.
@@ -148,7 +159,7 @@ pub(crate) fn game(lab: &Lab<'_>, case: &Case, arrival: &str) -> Setup {
     let streams = if case.is_shared { 1 } else { GAMES };
     // The layer of its own is part of the model; a batch of several games runs that of each.
     let more_ms = if case.is_shared { f64::from(GAMES - 1) * SUFFIX_MS } else { 0.0 };
-    let kinds = [("icon", 1.0, Line::like("ResNet50", 6.2)), ("number", NUMBERS, Line::of(0.1, 0.95))];
+    let kinds = [("icon", 1.0, icon()), ("number", NUMBERS, Line::of(0.1, 0.95))];
     let asked = if case.only_icons { 1 } else { kinds.len() };
     for (name, of_frame, line) in kinds.into_iter().take(asked) {
         let line = Line { beta_ms: line.beta_ms + more_ms, ..line };
@@ -157,13 +168,43 @@ pub(crate) fn game(lab: &Lab<'_>, case: &Case, arrival: &str) -> Setup {
             // Writing into a string cannot fail.
             let _ = write!(
                 setup.more,
-                "[[pipeline]]\nname = \"{name}-{game}\"\nslo_ms = 50.0\nweight = {weight:?}\nsplit = \"{}\"\n{}",
+                "[[pipeline]]\nname = \"{name}-{game}\"\nslo_ms = {GAME_SLO_MS:?}\nweight = {weight:?}\nsplit = \"{}\"\n{}",
                 case.split,
                 stage(case, &format!("{name}-{game}"), line)
             );
         }
     }
     setup
+}
+
+/// A model that an application asks, by itself.
+#[derive(Clone, Debug)]
+pub(crate) struct Service {
+    pub(crate) name: String,
+    /// On a GPU of its own, without pre-processing.
+    pub(crate) line: Line,
+    /// Its share of the application's SLO.
+    pub(crate) slo_ms: f64,
+    /// Requests for each one of the application.
+    pub(crate) per_request: f64,
+}
+
+/// What Clipper is asked of a frame: the icon, of one game by its share of the frames.
+pub(crate) fn game_services() -> Vec<Service> {
+    let weights: Vec<f64> = (1..=GAMES).map(|game| f64::from(game).powf(-ZIPF)).collect();
+    let all: f64 = weights.iter().sum();
+    let icon = |(game, weight): (usize, &f64)| Service {
+        name: format!("icon-{game}"),
+        line: icon(),
+        slo_ms: GAME_SLO_MS,
+        per_request: weight / all,
+    };
+    weights.iter().enumerate().map(icon).collect()
+}
+
+/// ResNet-50.
+fn icon() -> Line {
+    Line::like("ResNet50", 6.2)
 }
 
 /// Objects per frame.
@@ -179,18 +220,36 @@ pub(crate) struct Scene {
 pub(crate) const DAY: Scene = Scene { key: "day", label: "non-rush hour", cars: 1.5, faces: 0.5 };
 pub(crate) const RUSH: Scene = Scene { key: "rush", label: "rush hour", cars: 7.5, faces: 2.5 };
 
+impl Scene {
+    /// The models, and the requests of each for a frame.
+    fn models(&self) -> [(&'static str, Line, f64); 3] {
+        let vgg = data::model_1080ti("VGG16");
+        [
+            ("ssd", Line::of(47.0, 0.75), 1.0),
+            ("car", Line::of(4.2, 0.75), self.cars),
+            ("face", Line { alpha_ms: vgg.alpha_ms, beta_ms: vgg.beta_ms }, self.faces),
+        ]
+    }
+
+    /// What Clipper is asked of a frame.
+    pub(crate) fn services(&self) -> Vec<Service> {
+        let service = |(name, line, per_request): (&str, Line, f64)| Service {
+            name: name.to_owned(),
+            line,
+            slo_ms: TRAFFIC_SLO_MS / TRAFFIC_STAGES,
+            per_request,
+        };
+        self.models().map(service).into()
+    }
+}
+
 /// Section 7.3.2: SSD on each frame, then the make of each car and each face, in 400 ms.
 pub(crate) fn traffic(lab: &Lab<'_>, case: &Case, scene: &Scene) -> Setup {
     let mut setup = setup(lab, &format!("traffic, {}", scene.label), case, "uniform", lab.pick(30.0, 5.0));
-    let vgg = data::model_1080ti("VGG16");
     let (cars, faces) = (scene.cars, scene.faces);
-    let stages = [
-        stage(case, "ssd", Line::of(47.0, 0.75)),
-        stage(case, "car", Line::of(4.2, 0.75)),
-        stage(case, "face", Line { alpha_ms: vgg.alpha_ms, beta_ms: vgg.beta_ms }),
-    ];
+    let stages = scene.models().map(|(name, line, _)| stage(case, name, line));
     setup.more = format!(
-        "[[pipeline]]\nname = \"traffic\"\nslo_ms = 400.0\nsplit = \"{}\"\n{}\
+        "[[pipeline]]\nname = \"traffic\"\nslo_ms = {TRAFFIC_SLO_MS:?}\nsplit = \"{}\"\n{}\
          [[pipeline.edge]]\nfrom = \"ssd\"\nto = \"car\"\nfor_each = \"row\"\ngamma = {cars:?}\n\
          [[pipeline.edge]]\nfrom = \"ssd\"\nto = \"face\"\nfor_each = \"row\"\ngamma = {faces:?}\n",
         case.split,
@@ -281,9 +340,10 @@ pub(crate) fn differences() -> Vec<String> {
          oldest request decide the batch until it is lost. Goodput asks 99 % of each pipeline."
             .to_owned(),
         "With all of them left out, `− overlap` is what the page of Figure 14 has for TF Serving, on GPUs that are allocated as section 7.2 describes, with the budget in \
-         equal shares. Clipper's containers beside each other are simulated on one GPU only (Figure 14)."
+         equal shares. Clipper has a container for each model on a GPU, where each of n takes n times as long, as on that page. Its containers are simulated by \
+         themselves, with requests at uniform intervals of which 99 % are in time, and the least able model counts, which flatters it."
             .to_owned(),
-        "What a stage leaves of its budget goes to those behind it under every system here; the paper's sessions have fixed SLOs, which leave it unused."
+        "What a stage leaves of its budget goes to those behind it under every system here but Clipper; the paper's sessions have fixed SLOs, which leave it unused."
             .to_owned(),
     ]
 }

@@ -5,17 +5,19 @@ use anyhow::Result;
 use symphony_pipeline::Cost;
 
 use super::nexus_apps::{
-    ALL, DAY, FIRST_LESS, NO_ED, NO_OL, OF_TRAFFIC, PRE_MS, RUNS, SYMPHONY, ablation, bars, differences, even_bound,
+    ALL, Case, DAY, FIRST_LESS, NO_ED, NO_OL, OF_TRAFFIC, PRE_MS, RUNS, SYMPHONY, bars, differences, even_bound,
     figure, gpus, rows, share, split_bound, traffic,
 };
+use super::nexus_clipper::ablation_beside_clipper;
 use crate::lab::Lab;
 use crate::report::{Comparison, Plot, Report, Table};
 
 /// The paper's throughputs in its text.
-pub(crate) const THEIRS: [Option<f64>; 6] = [Some(534.0), Some(433.0), None, Some(326.0), Some(216.0), None];
+pub(crate) const THEIRS: [Option<f64>; 7] = [Some(534.0), Some(433.0), None, Some(326.0), Some(216.0), None, None];
 
 pub(crate) fn run(lab: &Lab<'_>) -> Result<Report> {
-    let found = ablation(lab, &OF_TRAFFIC, |_| 1.0, |case| traffic(lab, case, &DAY))?;
+    let setup = |case: &Case| traffic(lab, case, &DAY);
+    let found = ablation_beside_clipper(lab, &OF_TRAFFIC, |_| 1.0, setup, &DAY.services())?;
     let mut table = Table::new(&["scene", "case", "frames_per_s", "over_first"]);
     rows(&mut table, DAY.key, &OF_TRAFFIC, &found);
     let words = |key, ours, unit| Comparison::words("nexus-fig11", key, ours, unit);

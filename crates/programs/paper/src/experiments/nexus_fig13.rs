@@ -64,6 +64,11 @@ pub(crate) fn run(_: &Lab<'_>) -> Result<Report> {
             bad(&scratch),
         ]);
     }
+    let is_high = |second: usize| (RISES_S..FALLS_S).contains(&second);
+    let bad_percent = |counts: &dyn Fn(usize) -> bool| {
+        let sum = |of: &[f64]| (0..WINDOW_S).filter(|&second| counts(second)).map(|second| of[second]).sum::<f64>();
+        100.0 * sum(&incremental.bad) / sum(&offered)
+    };
     let rise = lag(&incremental.gpus, RISES_S, |now, before| now > before);
     let fall = lag(&incremental.gpus, FALLS_S, |now, before| now < before);
     let mut comparisons = vec![
@@ -90,9 +95,13 @@ pub(crate) fn run(_: &Lab<'_>) -> Result<Report> {
              that is placed anew takes nothing for {LOAD_S} s. Incremental packing, and packing from scratch onto GPUs in order; `symphony-placement`."
         ),
         differences: vec![
-            "Epochs begin at multiples of 30 s only, so the rise is answered at the next one; the paper's system also acts before an epoch ends. Its workload is drawn, \
-             not printed: ours has its times and its shape."
-                .to_owned(),
+            format!(
+                "Epochs begin at multiples of 30 s only, so the rise is answered at the next one; the paper's system also acts before an epoch ends. Its workload is drawn, \
+                 not printed: ours has its times and its shape. While the load is high, and rates outgrow what the last epoch has planned for, {:.1} % are bad; before \
+                 and after {:.1} %.",
+                bad_percent(&is_high),
+                bad_percent(&|second| !is_high(second))
+            ),
             "Requests are counts by second, not simulated one by one: a burst within a second costs nothing here, and one of a second cannot wait for the next. So bad rates \
              are right in when they rise, and rough in how far."
                 .to_owned(),

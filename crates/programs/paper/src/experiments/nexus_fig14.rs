@@ -71,14 +71,13 @@ const CLIPPER_LIKE: usize = 3;
 /// Beside each other all models are alike: one of them is simulated on a GPU that is as many times slower.
 fn setup(lab: &Lab<'_>, case: &Case, models: u32, slo_ms: f64) -> Setup {
     let inception = data::model_1080ti("InceptionV3");
-    let beta_ms = if case.is_overlapped { inception.beta_ms } else { inception.beta_ms + PRE_MS };
     let (count, slower) = match case.sharing {
         Sharing::Turns => (models, 1.0),
         Sharing::Beside => (1, f64::from(models)),
     };
-    // Overlapped, pre-processing takes its part of the SLO, and none of the GPU.
-    let left_ms = if case.is_overlapped { slo_ms - PRE_MS } else { slo_ms };
-    let line = Models::line("inception", slower * inception.alpha_ms, slower * beta_ms);
+    // Overlapped, pre-processing takes its part of the SLO, and none of the GPU; no model's slows down another's.
+    let (left_ms, pre_ms) = if case.is_overlapped { (slo_ms - PRE_MS, 0.0) } else { (slo_ms, PRE_MS) };
+    let line = Models::line("inception", slower * inception.alpha_ms, slower * inception.beta_ms + pre_ms);
     let models = vec![Models { count, slo_ms: left_ms, ..line }];
     let mut setup = lab.setup(&format!("{}, {slo_ms} ms", case.label), 1, models).with_policy(case.policy);
     setup.arrival = r#""uniform""#.to_owned();
