@@ -6,10 +6,13 @@ use std::time::Instant;
 use bytes::Bytes;
 use symphony_executor::{BatchInputs, ExecuteError, ModelExecutor, Segment};
 use symphony_protocol::execute::PlannedRequest;
-use symphony_types::{FailReason, ModelId, Signature, TensorSpec};
+use symphony_types::{FailReason, GpuId, ModelId, Signature, TensorSpec};
 
 /// The outcome of one request of a batch.
 pub(crate) type Fate = (PlannedRequest, Result<Bytes, FailReason>);
+
+/// Requests that a log names.
+const LOGGED_REQUESTS_MAX: usize = 3;
 
 /// Why a batch failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +76,7 @@ impl Batch {
 
     /// The outcomes of its requests, by the result of its [`segments`](Self::segments).
     pub(crate) fn family_fates(&self, ran: Result<(), NotRun>, outputs: &[Vec<Vec<u8>>]) -> Vec<Fate> {
-        let outcome = self.outcome(ran);
+        let outcome = ran.map_err(|error| error.reason);
         let mut answers = outputs.iter();
         let fate = |&(request, input): &(PlannedRequest, Result<(), FailReason>)| {
             let answer = input.and(outcome).and_then(|()| answers.next().ok_or(FailReason::ExecutionFailed));
@@ -82,12 +85,11 @@ impl Batch {
         self.requests.iter().map(fate).collect()
     }
 
-    /// The outcome of its requests with inputs, as far as the run decides it.
-    fn outcome(&self, ran: Result<(), NotRun>) -> Result<(), FailReason> {
-        ran.map_err(|error| {
-            tracing::error!(%error, items = self.items, "batch failed");
-            error.reason
-        })
+    /// Logs that it has not run, with the first of its requests: `symphony explain` takes their ids.
+    pub(crate) fn log_failure(&self, gpu: GpuId, model: ModelId, error: &NotRun) {
+        let with_inputs = self.requests.iter().filter(|(_, input)| input.is_ok());
+        let first: Vec<_> = with_inputs.map(|(request, _)| request.id.to_string()).take(LOGGED_REQUESTS_MAX).collect();
+        tracing::error!(%gpu, %model, %error, items = self.items, requests = first.join(", "), "batch failed");
     }
 
     /// The outcomes of its requests, if their model was removed while they ran.
@@ -103,7 +105,7 @@ impl Batch {
         ran: Result<(), NotRun>,
         outputs: &[Vec<u8>],
     ) -> Vec<Fate> {
-        let mut outcome = self.outcome(ran);
+        let mut outcome = ran.map_err(|error| error.reason);
         let sizes: Vec<_> = executor.signature().outputs.iter().map(TensorSpec::item_bytes).collect();
         let lengths = sizes.iter().map(|size| size * self.items as usize);
         if outcome.is_ok() && self.items > 0 && !outputs.iter().map(Vec::len).eq(lengths) {

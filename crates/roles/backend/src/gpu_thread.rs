@@ -142,7 +142,8 @@ impl<T: PayloadTransport> GpuThread<T> {
 
     /// Runs a plan of several models.
     fn run_mixed(&self, plan: &AcceptedPlan, inputs: Vec<Option<Bytes>>, models: &mut Models) -> PlanRun {
-        let MixedRun { fates, items, begun, latency, through_one_trunk, hung } = mixed::run(models, plan, inputs);
+        let MixedRun { fates, items, begun, latency, through_one_trunk, hung } =
+            mixed::run(self.id, models, plan, inputs);
         Counts::add(&self.counts.mixed_batches, through_one_trunk);
         Counts::add(&self.counts.models_hung, hung);
         PlanRun { fates, items, begun, latency, memory: None }
@@ -178,17 +179,14 @@ impl<T: PayloadTransport> GpuThread<T> {
             }
         }
         let latency = begun.elapsed();
-        if outcome.as_ref().is_err_and(|error| error.hung) {
-            Counts::add(&self.counts.models_hung, 1);
+        if let Err(error) = &outcome {
+            batch.log_failure(self.id, plan.model, error);
+            Counts::add(&self.counts.models_hung, u64::from(error.hung));
         }
         let (fates, memory) = match models.get(&plan.model) {
             Some(executor) => (batch.fates(executor.as_ref(), outcome, outputs), executor.memory()),
             // Models are added and removed between plans only, except one that panicked and could not be reset.
-            None => {
-                let error = outcome.err().map(|error| error.to_string());
-                tracing::error!(error, items = batch.items, "batch failed");
-                (batch.lost(), None)
-            }
+            None => (batch.lost(), None),
         };
         PlanRun { fates, items: batch.items, begun, latency, memory }
     }

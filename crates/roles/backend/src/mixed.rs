@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use symphony_protocol::execute::PlannedRequest;
-use symphony_types::{FailReason, ModelId};
+use symphony_types::{FailReason, GpuId, ModelId};
 
 use crate::accepted_plan::AcceptedPlan;
 use crate::batch::{Batch, Fate, NotRun};
@@ -26,7 +26,7 @@ pub(crate) struct MixedRun {
 }
 
 /// Runs a plan. Nothing is staged for the next one meanwhile.
-pub(crate) fn run(models: &mut Models, plan: &AcceptedPlan, mut inputs: Vec<Option<Bytes>>) -> MixedRun {
+pub(crate) fn run(gpu: GpuId, models: &mut Models, plan: &AcceptedPlan, mut inputs: Vec<Option<Bytes>>) -> MixedRun {
     // Inputs are joined before the batch begins, as for one model: that is no part of what it takes.
     let mut gathered = Vec::new();
     for (model, rows) in parts(models, plan) {
@@ -48,6 +48,9 @@ pub(crate) fn run(models: &mut Models, plan: &AcceptedPlan, mut inputs: Vec<Opti
         let batch_at = (&batch, Instant::now());
         let (fates, ran) =
             if is_mixed { run_family(models, model, batch_at, plan.model) } else { run_one(models, model, batch_at) };
+        if let Err(error) = &ran {
+            batch.log_failure(gpu, model, error);
+        }
         done.hung += u64::from(ran.is_err_and(|error| error.hung));
         done.through_one_trunk += u64::from(is_mixed && batch.items > 0);
         done.items = done.items.saturating_add(batch.items);
