@@ -45,6 +45,23 @@ fn a_fleet_within_the_budget_is_chosen_and_all_are_ranked() {
 }
 
 #[test]
+fn several_models_share_the_fleet_that_simulations_choose() {
+    let _alone = alone();
+    let workspace = Workspace::new("fleet").unwrap();
+    workspace.write("latency.csv", "kind,items,latency_ms\nfast,1,6\nfast,16,21\nslow,1,12\nslow,16,72\n").unwrap();
+    let model = |name: &str, share: f64| {
+        format!("[[model]]\nname = '{name}'\nshare = {share}\nslo_ms = 100.0\nlatency_csv = 'latency.csv'\n")
+    };
+    let kinds = "[[kind]]\nname = 'fast'\nprice_per_hour = 1.0\n[[kind]]\nname = 'slow'\nprice_per_hour = 0.4\n";
+    let text = format!("budget_per_hour = 2.0\n{kinds}{}{}", model("a", 3.0), model("b", 1.0));
+    workspace.write("two.toml", &text).unwrap();
+    let reply = fleet(&workspace, &["two.toml", "--evaluate", "-o", "json"]).ended_with(0).json();
+    assert_eq!((reply["policy"].as_str(), reply["complete"].as_bool()), (Some("auto"), Some(true)), "{reply}");
+    let (chosen, bound) = (reply["goodput_rps"].as_f64().unwrap(), reply["ranking"][0]["bound_rps"].as_f64().unwrap());
+    assert!(chosen > 0.0 && chosen <= bound, "{chosen} of {bound}");
+}
+
+#[test]
 fn simulations_find_a_fleet_that_no_other_can_beat() {
     let _alone = alone();
     let workspace = workspace();
@@ -99,5 +116,7 @@ fn provisioning_within_a_budget_asks_for_a_price_of_each_kind() {
     let little = ["--config", "a.toml", "--budget-per-hour", "0.4", "--price-per-hour", "0.5"];
     let _ = provision(&little).complains(&["--budget-per-hour", "at least 0.5", "got 0.4"]);
     let _ = provision(&["--config", "a.toml", "--budget-per-hour", "0"]).complains(&["above 0"]);
+    let free = ["--config", "a.toml", "--budget-per-hour", "1", "--price-per-hour", "0"];
+    let _ = provision(&free).complains(&["--price-per-hour", "above 0"]);
     let _ = provision(&["--config", "a.toml", "--budget-per-hour", "1"]).complains(&["--price-per-hour"]);
 }
