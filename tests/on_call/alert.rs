@@ -85,11 +85,12 @@ const LEADERLESS: [Alert; 3] = [
 ];
 
 /// Alerts that only promtool makes fire, and what the story lacks for them.
-const NOT_HERE: [(&str, &str); 7] = [
+const NOT_HERE: [(&str, &str); 8] = [
     ("SymphonyInvariantBroken", "a bug"),
     ("SymphonyPlansViolated", "a bug"),
     ("SymphonyReplicaDoesNotApply", "a disk that hangs"),
     ("SymphonyGpuLost", "a driver: emulated GPUs are never lost"),
+    ("SymphonyTenantsFileUnusable", "tenants"),
     ("SymphonyFederationWithoutLeader", "a federation"),
     ("SymphonyFederationClusterLost", "a federation"),
     ("SymphonyFederationModelsUnserved", "a federation"),

@@ -34,7 +34,16 @@ impl CertificateFacts {
         if uris.next().is_some() {
             return Err(nobody("(a certificate with several URIs)"));
         }
-        let seconds = u64::try_from(parsed.validity().not_after.timestamp()).unwrap_or(0);
-        Ok(Self { identity: uri.parse()?, expires: UNIX_EPOCH + Duration::from_secs(seconds) })
+        Ok(Self { identity: uri.parse()?, expires: end_of(&parsed) })
     }
+}
+
+/// When a certificate expires; none if it cannot be read.
+pub(crate) fn expires(certificate: &CertificateDer<'_>) -> Option<SystemTime> {
+    X509Certificate::from_der(certificate).ok().map(|(_, parsed)| end_of(&parsed))
+}
+
+fn end_of(certificate: &X509Certificate<'_>) -> SystemTime {
+    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
+    UNIX_EPOCH + Duration::from_secs(seconds)
 }

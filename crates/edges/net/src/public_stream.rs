@@ -347,6 +347,7 @@ mod tests {
     async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
         let scene = Scene::new(HttpVersion::Http1).await;
         assert!(!scene.tls.reload().unwrap());
+        let ended = scene.tls.expires().unwrap();
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
         let path = scene.dir.path().join("operator-server.pem");
         let before = std::fs::read(&path).unwrap();
@@ -355,14 +356,18 @@ mod tests {
         let refused = scene.tls.reload().unwrap_err().to_string();
         assert!(refused.contains("there is no certificate in it"), "{refused}");
         scene.talk(scene.client(&rustls::version::TLS13, None)).await.unwrap();
-        issue(&scene.authority, "other");
+        let other = Identity::new("clients", Role::Operator, "other").unwrap();
+        scene.authority.issue_at(&other, &["127.0.0.1".parse().unwrap()], 3).unwrap();
         let renewed = std::fs::read(scene.dir.path().join("operator-other.pem")).unwrap();
         let key = std::fs::read(scene.dir.path().join("operator-other.key")).unwrap();
         std::fs::write(&path, renewed).unwrap();
         let refused = scene.tls.reload().unwrap_err().to_string();
         assert!(refused.contains("operator-server.pem"), "the key is another one's: {refused}");
         std::fs::write(scene.dir.path().join("operator-server.key"), key).unwrap();
+        assert_eq!(scene.tls.expires(), Some(ended), "what cannot be used is not shown");
         assert!(scene.tls.reload().unwrap());
+        let day = std::time::Duration::from_secs(24 * 3600);
+        assert!(scene.tls.expires().unwrap() > ended + day, "three days instead of one");
         scene.talk(scene.client(&rustls::version::TLS13, None)).await.unwrap();
         // A certificate with the same time, as `cp -p` makes it, that does not match the key.
         let time = std::fs::metadata(&path).unwrap().modified().unwrap();

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -10,6 +11,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use crate::certificate::expires;
 use crate::credential_files::{FileStamp, certificates, read};
 use crate::credentials::{HTTP_2, RELOAD_EVERY};
 use crate::error::CredentialError;
@@ -47,6 +49,8 @@ impl PublicTlsFiles {
 struct Loaded {
     http_1: Arc<ServerConfig>,
     http_2: Arc<ServerConfig>,
+    /// The end of the certificate that clients are shown; none if it cannot be read.
+    expires: Option<SystemTime>,
 }
 
 /// TLS 1.2 and 1.3 at the public ports. Renewed files are loaded at run time and used for later connections.
@@ -99,6 +103,12 @@ impl PublicTls {
         }
     }
 
+    /// When the certificate that clients are shown expires; none if it cannot be read.
+    #[must_use]
+    pub fn expires(&self) -> Option<SystemTime> {
+        self.loaded.read().unwrap_or_else(PoisonError::into_inner).1.expires
+    }
+
     /// A handshake holds one while it is worked on, and none while it waits for its caller: a silent caller does not
     /// delay others. The ports share them.
     pub(crate) const fn turns(&self) -> &Arc<Semaphore> {
@@ -118,6 +128,7 @@ fn load(files: &PublicTlsFiles) -> Result<Loaded, CredentialError> {
     let content = |path: &PathBuf, what: String| CredentialError::Content { path: path.clone(), what };
     let tls = |source| CredentialError::Tls { what: files.cert.display().to_string(), source };
     let chain = certificates(&files.cert)?;
+    let expires = chain.first().and_then(expires);
     let key = PrivateKeyDer::from_pem_slice(read(&files.key)?.as_bytes())
         .map_err(|error| content(&files.key, error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -141,5 +152,5 @@ fn load(files: &PublicTlsFiles) -> Result<Loaded, CredentialError> {
     let mut http_2 = builder.with_single_cert(chain, key).map_err(tls)?;
     let mut http_1 = http_2.clone();
     (http_1.alpn_protocols, http_2.alpn_protocols) = (vec![HTTP_1.to_vec()], vec![HTTP_2.to_vec()]);
-    Ok(Loaded { http_1: Arc::new(http_1), http_2: Arc::new(http_2) })
+    Ok(Loaded { http_1: Arc::new(http_1), http_2: Arc::new(http_2), expires })
 }

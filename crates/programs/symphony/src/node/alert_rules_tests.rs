@@ -11,7 +11,7 @@ use symphony_telemetry::{Kind, MetricName};
 use symphony_testkit::promtool;
 use symphony_types::{DropReason, FailReason, Outcome};
 
-use super::{frames, security};
+use super::{certificates, frames};
 
 const RULES: &str = include_str!("../../../../../deploy/prometheus/symphony-alerts.yml");
 const RULE_TESTS: &str = include_str!("../../../../../deploy/prometheus/symphony-alerts-test.yml");
@@ -23,7 +23,7 @@ fn every_name() -> Vec<MetricName> {
     let lists: [&[MetricName]; 12] = [
         &symphony_telemetry::names::ALL,
         &frames::METRIC_NAMES,
-        &[security::EXPIRES],
+        &[certificates::EXPIRES],
         &symphony_frontend::metrics::ALL,
         &symphony_scheduler_runtime::METRIC_NAMES,
         &symphony_control_plane::METRIC_NAMES,
@@ -247,7 +247,11 @@ fn what_matters_is_in_some_panel() {
     let rules = without_comments(RULES);
     let wanted = words(first).chain(words(&rules)).map(|(_, word)| word).filter(|word| word.starts_with("symphony_"));
     // Not curves but facts of one moment, which their alerts say in words.
-    let facts = ["symphony_certificate_expires_timestamp_seconds", "symphony_backend_executor_info"];
+    let facts = [
+        "symphony_certificate_expires_timestamp_seconds",
+        "symphony_frontend_tenants_file_ok",
+        "symphony_backend_executor_info",
+    ];
     let missing: HashSet<_> = wanted.filter(|word| !shown.contains(*word) && !facts.contains(word)).collect();
     assert!(missing.is_empty(), "in no panel: {missing:?}");
 }

@@ -10,6 +10,7 @@ use symphony_telemetry::Registry;
 use symphony_transport::ControlClient;
 use tokio_util::sync::CancellationToken;
 
+use super::certificates::Certificates;
 use super::{
     DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
 };
@@ -28,7 +29,8 @@ pub(crate) async fn run(args: BackendArgs) -> anyhow::Result<()> {
     let metrics = bind("backend.metrics", &own.metrics).await?;
     let registry = Registry::new("backend");
     let carriers = frames::carriers(&config.frames, &registry)?;
-    let net = security::net(&config, symphony_net::Role::Backend, &own.name, &registry)?.carried(carriers.clone());
+    let net = security::net(&config, symphony_net::Role::Backend, &own.name, &Certificates::shown_in(&registry))?
+        .carried(carriers.clone());
     let control = ControlClient::new(&net, &control_addrs(&config))?;
     let levels = [net.level().clone()];
     let backend = Backend::start(own, fresh_boot(), exec, net.clone(), control).await.map_err(|error| match error {

@@ -13,6 +13,7 @@ use symphony_transport::ControlClient;
 use symphony_types::Nanos;
 use tokio_util::sync::CancellationToken;
 
+use super::certificates::Certificates;
 use super::{begin, bind, security, until_told_to_stop};
 use crate::cli::NodeArgs;
 use crate::exit::bad_input;
@@ -28,9 +29,11 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
 
     let registry = Registry::new("federation");
     // The replicas of the top-level group are the schedulers of their own trust domain.
-    let net = security::net(&config, symphony_net::Role::Scheduler, &own.id.get().to_string(), &registry)?;
+    let (name, certificates) = (own.id.get().to_string(), Certificates::shown_in(&registry));
+    let net = security::net(&config, symphony_net::Role::Scheduler, &name, &certificates)?;
     let clusters = own.clusters.iter().map(|cluster| {
-        let net = security::net_in(&config, cluster, symphony_net::Role::Federation, &config.cluster.name)?;
+        let net =
+            security::net_in(&config, cluster, symphony_net::Role::Federation, &config.cluster.name, &certificates)?;
         let (name, addrs) = (cluster.name.clone(), control_addrs(cluster));
         let control = ControlClient::new(&net, &addrs)?;
         Ok(ClusterAccess { name, addrs, control })

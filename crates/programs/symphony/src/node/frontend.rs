@@ -13,6 +13,7 @@ use symphony_telemetry::{Registry, Surface, Traces};
 use symphony_transport::{ControlClient, FederationClient};
 use tokio_util::sync::CancellationToken;
 
+use super::certificates::Certificates;
 use super::{
     DRAIN_WITHIN, begin, bind, control_addrs, frames, fresh_boot, no_neighbour, page, security, until_told_to_stop,
 };
@@ -34,15 +35,16 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let rest = bind("frontend.rest", &own.rest).await?;
     let metrics = bind("frontend.metrics", &own.metrics).await?;
     let registry = Registry::new("frontend");
+    let certificates = Certificates::shown_in(&registry);
     let carriers = frames::carriers(&config.frames, &registry)?;
-    let (tls, tenants) = public_access(&config, own, &registry)?;
+    let (tls, tenants) = public_access(&config, own, &registry, &certificates)?;
     let (frontend, console, levels) = match &config.federation {
         None => {
             let data = bind("frontend.data", &own.data).await?;
-            let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &registry)?;
+            let net = security::net(&config, symphony_net::Role::Frontend, &own.name, &certificates)?;
             let net = net.carried(carriers.clone());
             let control = ControlClient::new(&net, &control_addrs(&config))?;
-            let repository = repository(&config, own)?;
+            let repository = repository(&config, own, &certificates)?;
             let (access, tenants, levels) = (net.clone(), tenants.clone(), vec![net.level().clone()]);
             let frontend =
                 Frontend::start(own, fresh_boot(), data, access, &control, repository, tenants, &registry).await?;
@@ -50,7 +52,8 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
             (frontend, console, levels)
         }
         Some(federation) => {
-            let (frontend, levels) = federated(&config, own, federation, &carriers, tenants.clone(), &registry).await?;
+            let shown = (&registry, &certificates);
+            let (frontend, levels) = federated(&config, own, federation, &carriers, tenants.clone(), shown).await?;
             let console = federated_console(&config, own, federation, &carriers, &frontend)?;
             (frontend, console, levels)
         }
@@ -153,7 +156,10 @@ fn federated_console(
         "this frontend serves a federation: what follows is its cluster {}, and requests are those of all clusters",
         first.name
     );
-    let net = security::net_in(config, first, symphony_net::Role::Frontend, &own.name)?.carried(carriers.clone());
+    // They are shown as those of the cluster's data link.
+    let certificates = Certificates::default();
+    let net = security::net_in(config, first, symphony_net::Role::Frontend, &own.name, &certificates)?;
+    let net = net.carried(carriers.clone());
     let control = ControlClient::new(&net, &super::federation_replica::control_addrs(first))?;
     console(own, (net, control), frontend, Some(note))
 }
@@ -161,8 +167,13 @@ fn federated_console(
 /// TLS and tenants of the public ports, each if it is configured.
 type PublicAccess = (Option<Arc<PublicTls>>, Option<Arc<Tenants>>);
 
-fn public_access(config: &NodeConfig, own: &FrontendConfig, registry: &Registry) -> anyhow::Result<PublicAccess> {
-    let tls = security::public_tls(&own.tls)?;
+fn public_access(
+    config: &NodeConfig,
+    own: &FrontendConfig,
+    registry: &Registry,
+    certificates: &Certificates,
+) -> anyhow::Result<PublicAccess> {
+    let tls = security::public_tls(&own.tls, certificates)?;
     let tenants = Tenants::open(own, registry).map_err(bad_input)?;
     let beyond_loopback = own.public_ports().iter().any(|(_, address)| !address.is_loopback());
     match &tenants {
@@ -181,11 +192,15 @@ fn public_access(config: &NodeConfig, own: &FrontendConfig, registry: &Registry)
 }
 
 /// Loads and unloads models for clients, if there is a repository.
-fn repository(config: &NodeConfig, own: &FrontendConfig) -> anyhow::Result<Option<RepositoryAccess>> {
+fn repository(
+    config: &NodeConfig,
+    own: &FrontendConfig,
+    certificates: &Certificates,
+) -> anyhow::Result<Option<RepositoryAccess>> {
     let Some(dir) = &own.repository.dir else { return Ok(None) };
     let access = RepositoryAccess::listing(Repository::open(dir).map_err(bad_input)?);
     let control = || -> anyhow::Result<ControlClient> {
-        let net = security::net_as_operator(config, &own.repository)?;
+        let net = security::net_as_operator(config, &own.repository, certificates)?;
         Ok(ControlClient::new(&net, &control_addrs(config))?)
     };
     let by_tenants = own.tenants.is_some() && (own.repository.cert.is_some() || config.security.insecure_dev);
@@ -203,20 +218,20 @@ async fn federated(
     federation: &FederationConfig,
     carriers: &Carriers,
     tenants: Option<Arc<Tenants>>,
-    registry: &Registry,
+    (registry, certificates): (&Registry, &Certificates),
 ) -> anyhow::Result<(Frontend, Vec<ClusterLevel>)> {
     let (mut clusters, mut levels) = (Vec::new(), Vec::new());
     for cluster in &federation.clusters {
         let addr = cluster.data.as_ref().ok_or_else(|| bad_input("federation.clusters: data must be given"))?;
         let data = bind("federation.clusters.data", addr).await?;
-        let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name)?;
+        let net = security::net_in(config, cluster, symphony_net::Role::Frontend, &own.name, certificates)?;
         let net = net.carried(carriers.clone());
         levels.push(net.level().clone());
         let control = ControlClient::new(&net, &super::federation_replica::control_addrs(cluster))?;
         let (name, data_addr) = (cluster.name.clone(), addr.to_string());
         clusters.push(ClusterAccess { name, data, data_addr, net, control });
     }
-    let net = security::net(config, symphony_net::Role::Frontend, &own.name, registry)?;
+    let net = security::net(config, symphony_net::Role::Frontend, &own.name, certificates)?;
     let replicas: Vec<_> = federation.replica.iter().map(|replica| replica.control.to_string()).collect();
     let client = FederationClient::new(&net, &replicas)?;
     Ok((Frontend::start_federated(own, fresh_boot(), clusters, &client, tenants, registry)?, levels))

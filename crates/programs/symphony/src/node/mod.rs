@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod alert_rules_tests;
 pub(crate) mod backend;
+mod certificates;
 mod control_runtime;
 pub(crate) mod federation_replica;
 mod frames;

@@ -24,6 +24,7 @@ use symphony_scheduler_runtime::{
 use symphony_telemetry::Registry;
 use symphony_types::{BootId, Duty, Member, Nanos, NodeId};
 
+use super::certificates::Certificates;
 use super::control_runtime::ControlRuntime;
 use super::{DRAIN_WITHIN, begin, bind, frames, fresh_boot, page, security, until_told_to_stop};
 use crate::cli::NodeArgs;
@@ -49,7 +50,8 @@ pub(crate) async fn run(args: &NodeArgs, policies: &PolicyRegistry) -> anyhow::R
     let registry = Registry::new("scheduler");
     let name = scheduler.id.get().to_string();
     let carriers = frames::carriers(&config.frames, &registry)?;
-    let net = security::net(&config, symphony_net::Role::Scheduler, &name, &registry)?.carried(carriers.clone());
+    let net = security::net(&config, symphony_net::Role::Scheduler, &name, &Certificates::shown_in(&registry))?
+        .carried(carriers.clone());
     let plane_config = plane_config(&net, cluster, scheduler, boot, replica.dispatch.to_string());
     let plane_config = ControlPlaneConfig { policies: policies.clone(), ..plane_config };
     let own = ControlRuntime::start()?;

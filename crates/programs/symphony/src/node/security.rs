@@ -1,27 +1,13 @@
 //! How a node authenticates to others: with the certificate of its identity, or in plaintext if configured.
 
-use std::fmt;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::gauge::ConstGauge;
 use symphony_config::{FederatedClusterConfig, NodeConfig, RepositoryConfig, TlsConfig};
 use symphony_net::{ClusterLevel, CredentialFiles, Credentials, Identity, Net, PublicTls, PublicTlsFiles, Role};
-use symphony_telemetry::{Kind, MetricName, Registry, Unit};
 use symphony_types::Level;
 
+use super::certificates::Certificates;
 use crate::exit::bad_input;
-
-/// When the certificate expires: alert some weeks before.
-pub(super) const EXPIRES: MetricName = MetricName {
-    name: "symphony_certificate_expires_timestamp_seconds",
-    help: "When this node's certificate expires, in seconds since 1970",
-    kind: Kind::Gauge,
-    unit: Unit::Seconds,
-    labels: &[],
-};
 
 /// The newest level that a process of a debug build knows: tests have clusters of two releases by it.
 const TEST_LEVEL: &str = "SYMPHONY_TEST_LEVEL";
@@ -34,7 +20,7 @@ fn level() -> ClusterLevel {
 }
 
 /// The node's credentials for the cluster; its certificate is renewed while the process runs.
-pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Registry) -> anyhow::Result<Net> {
+pub(super) fn net(config: &NodeConfig, role: Role, name: &str, certificates: &Certificates) -> anyhow::Result<Net> {
     let security = &config.security;
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&security.ca, &security.cert, &security.key) else {
@@ -43,7 +29,7 @@ pub(super) fn net(config: &NodeConfig, role: Role, name: &str, registry: &Regist
     };
     let me = Identity::new(&config.cluster.name, role, name).map_err(bad_input)?;
     let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
-    registry.collect(Expiry(Arc::clone(&credentials)));
+    shown(certificates, "node", &credentials);
     Ok(Net::secured(credentials).routed(routes).levelled(level()))
 }
 
@@ -53,6 +39,7 @@ pub(super) fn net_in(
     cluster: &FederatedClusterConfig,
     role: Role,
     name: &str,
+    certificates: &Certificates,
 ) -> anyhow::Result<Net> {
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&cluster.ca, &cluster.cert, &cluster.key) else {
@@ -60,11 +47,16 @@ pub(super) fn net_in(
     };
     let me = Identity::new(&cluster.name, role, name).map_err(bad_input)?;
     let credentials = credentials(&me, CredentialFiles { ca: ca.clone(), cert: cert.clone(), key: key.clone() })?;
+    shown(certificates, format!("cluster {}", cluster.name), &credentials);
     Ok(Net::secured(credentials).routed(routes).levelled(level()))
 }
 
 /// The node's credentials as an operator, to load and unload models for authorised clients.
-pub(super) fn net_as_operator(config: &NodeConfig, repository: &RepositoryConfig) -> anyhow::Result<Net> {
+pub(super) fn net_as_operator(
+    config: &NodeConfig,
+    repository: &RepositoryConfig,
+    certificates: &Certificates,
+) -> anyhow::Result<Net> {
     let routes = config.network.routes.iter().map(|route| (route.to.to_string(), route.via.to_string())).collect();
     let (Some(ca), Some(cert), Some(key)) = (&config.security.ca, &repository.cert, &repository.key) else {
         return Ok(Net::plaintext().routed(routes));
@@ -79,16 +71,24 @@ pub(super) fn net_as_operator(config: &NodeConfig, repository: &RepositoryConfig
         )));
     }
     tokio::spawn(Arc::clone(&credentials).keep_fresh());
+    shown(certificates, "repository", &credentials);
     Ok(Net::secured(credentials).routed(routes))
 }
 
 /// TLS at the public ports of a frontend, if it is configured; its certificate is renewed while the process runs.
-pub(super) fn public_tls(tls: &TlsConfig) -> anyhow::Result<Option<Arc<PublicTls>>> {
+pub(super) fn public_tls(tls: &TlsConfig, certificates: &Certificates) -> anyhow::Result<Option<Arc<PublicTls>>> {
     let Some((cert, key)) = tls.pair() else { return Ok(None) };
     let files = PublicTlsFiles { cert: cert.clone(), key: key.clone(), client_ca: tls.client_ca.clone() };
     let tls = Arc::new(PublicTls::load(files).map_err(|error| bad_input(format!("frontend.tls: {error}")))?);
     tokio::spawn(Arc::clone(&tls).keep_fresh());
+    let shown = Arc::clone(&tls);
+    certificates.add("public", move || shown.expires());
     Ok(Some(tls))
+}
+
+fn shown(certificates: &Certificates, what: impl Into<String>, credentials: &Arc<Credentials>) {
+    let credentials = Arc::clone(credentials);
+    certificates.add(what, move || Some(credentials.facts().expires));
 }
 
 /// Certificates that are renewed while the process runs.
@@ -97,27 +97,4 @@ fn credentials(me: &Identity, files: CredentialFiles) -> anyhow::Result<Arc<Cred
     tracing::info!(identity = %me, "connections are secured");
     tokio::spawn(Arc::clone(&credentials).keep_fresh());
     Ok(credentials)
-}
-
-/// Read at each scrape, since the certificate may have been renewed.
-#[derive(Debug)]
-struct Expiry(Arc<Credentials>);
-
-impl Collector for Expiry {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let expires = self.0.facts().expires.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let gauge = ConstGauge::new(expires);
-        gauge.encode(encoder.encode_descriptor(EXPIRES.bare(), EXPIRES.help, None, gauge.metric_type())?)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_name_keeps_the_law() {
-        assert_eq!(
-            symphony_telemetry::check_names(&[super::EXPIRES], include_str!("security.rs")),
-            Vec::<String>::new()
-        );
-    }
 }
