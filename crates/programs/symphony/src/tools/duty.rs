@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use symphony_protocol::control as pb;
-use symphony_protocol::view::View;
+use symphony_protocol::view::{FrontendView, GroupMemberView, GroupRole, View};
 use symphony_transport::{AGREE_WITHIN, ControlClient, ControlError, fresh_operation_id};
-use symphony_types::{Duty, Member, OperationId};
+use symphony_types::{Duty, FrontendId, Member, Nanos, NodeId, OperationId};
 
 use super::operation::{not_done, query_error};
 use crate::cli::{DrainArgs, DutyArgs};
@@ -13,6 +13,9 @@ use crate::exit::bad_input;
 
 /// How often a draining process is checked.
 const CHECK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+
+/// Who was silent for so long is not counted on.
+const SILENT_MIN: Nanos = Nanos::from_millis(5_000);
 
 /// The most models that a warning names.
 const NAMED_MAX: usize = 10;
@@ -84,11 +87,55 @@ async fn agree(args: &DutyArgs, duty: Duty) -> anyhow::Result<(ControlClient, Me
     let (control, operation) = (args.cluster.control()?, args.operation.id());
     let view = control.get(true, AGREE_WITHIN).await.map_err(query_error)?;
     let member = find(&view, &args.member).map_err(bad_input)?;
-    if let Some(warning) = left_without_gpu(&view, member, duty) {
+    if let Some(warning) = loss(&view, member, duty) {
         eprintln!("warning: {warning}");
     }
     call(&control, member, duty, operation, AGREE_WITHIN).await.map_err(|error| not_done(operation, error))?;
     Ok((control, member))
+}
+
+/// What the cluster loses with the process, if that is more than room.
+fn loss(view: &View, member: Member, duty: Duty) -> Option<String> {
+    match member {
+        Member::Backend(_) => left_without_gpu(view, member, duty),
+        Member::Scheduler(id) if duty == Duty::Draining => left_without_quorum(view, id),
+        Member::Frontend(id) if duty != Duty::Serving => left_without_frontend(view, id),
+        Member::Scheduler(_) | Member::Frontend(_) => None,
+    }
+}
+
+/// Whether its stop leaves fewer replicas than are a quorum, of those that answer and stay.
+fn left_without_quorum(view: &View, id: NodeId) -> Option<String> {
+    let voters = view.group.iter().filter(|(_, member)| member.role != GroupRole::Learner);
+    let stays = |node: NodeId, member: &GroupMemberView| {
+        let answers = is_heard(member.silent) && member.stuck.is_none();
+        answers && view.nodes.get(&node).is_some_and(|node| node.up && node.duty != Duty::Draining)
+    };
+    let (mut all, mut staying, mut is_one) = (0, 0, false);
+    for (&node, member) in voters {
+        all += 1;
+        is_one |= node == id;
+        staying += usize::from(node != id && stays(node, member));
+    }
+    let quorum = all / 2 + 1;
+    (is_one && staying < quorum).then(|| {
+        format!(
+            "without scheduler {id} the replicas that answer and stay are {staying} of {all}, and a quorum is {quorum}: within seconds \
+             of its stop all requests are refused (control_plane_lost) until there is one again"
+        )
+    })
+}
+
+/// Whether it takes requests, and no other frontend does.
+fn left_without_frontend(view: &View, id: FrontendId) -> Option<String> {
+    let takes = |frontend: &FrontendView| frontend.duty.takes_work() && !frontend.leaving && is_heard(frontend.silent);
+    let mut taking = view.frontends.iter().filter(|(_, frontend)| takes(frontend)).map(|(&frontend, _)| frontend);
+    (taking.next() == Some(id) && taking.next().is_none())
+        .then(|| format!("frontend {id} is the last one that takes requests: they are refused until there is another"))
+}
+
+fn is_heard(silent: Option<Nanos>) -> bool {
+    silent.is_none_or(|silent| silent < SILENT_MIN)
 }
 
 /// Names the models that are ready now and would not be once the process has that duty, if any.
@@ -165,8 +212,8 @@ pub(crate) fn find(view: &View, named: &str) -> Result<Member, String> {
 
 #[cfg(test)]
 mod tests {
-    use symphony_protocol::view::{BackendView, FrontendView, HolderView, ModelView, NodeView};
-    use symphony_types::{BackendId, FrontendId, NodeId};
+    use symphony_protocol::view::{BackendView, HolderView, ModelView, NodeView};
+    use symphony_types::BackendId;
 
     use super::*;
 
@@ -199,6 +246,45 @@ mod tests {
         let view = View { control_leader: Some(one), ..View::default() };
         assert!(rest(&view, Member::Scheduler(one)).unwrap().contains("the control group"));
         assert_eq!(rest(&view, Member::Scheduler(other)), None);
+    }
+
+    #[test]
+    fn who_takes_the_quorum_or_the_last_frontend_is_told() {
+        let member = |role| GroupMemberView {
+            control_addr: String::new(),
+            role,
+            applied_index: 0,
+            lag: 0,
+            level: None,
+            silent: None,
+            stuck: None,
+        };
+        let roles = [(1, GroupRole::Leader), (2, GroupRole::Voter), (3, GroupRole::Voter), (4, GroupRole::Learner)];
+        let nodes = roles.map(|(id, _)| (NodeId::new(id), NodeView { up: true, ..NodeView::default() }));
+        let group = roles.map(|(id, role)| (NodeId::new(id), member(role)));
+        let mut view = View { nodes: nodes.into(), group: group.into(), ..View::default() };
+        let scheduler = |id| Member::Scheduler(NodeId::new(id));
+        assert_eq!(loss(&view, scheduler(1), Duty::Draining), None, "two of three stay");
+        view.nodes.get_mut(&NodeId::new(3)).unwrap().up = false;
+        let warning = loss(&view, scheduler(1), Duty::Draining).unwrap();
+        assert!(warning.contains("stay are 1 of 3, and a quorum is 2"), "{warning}");
+        assert_eq!(loss(&view, scheduler(1), Duty::Cordoned), None, "it goes on voting");
+        assert_eq!(loss(&view, scheduler(4), Duty::Draining), None, "it does not vote");
+        view.nodes.get_mut(&NodeId::new(3)).unwrap().up = true;
+        assert_eq!(loss(&view, scheduler(1), Duty::Draining), None);
+        view.group.get_mut(&NodeId::new(3)).unwrap().stuck = Some(Nanos::from_millis(1));
+        assert!(loss(&view, scheduler(1), Duty::Draining).is_some(), "it does not apply the log");
+        let frontend = |id| Member::Frontend(FrontendId::new(id));
+        view.frontends = [1, 2].map(|id| (FrontendId::new(id), FrontendView::default())).into();
+        assert_eq!(loss(&view, frontend(1), Duty::Draining), None);
+        view.frontends.get_mut(&FrontendId::new(2)).unwrap().duty = Duty::Cordoned;
+        assert!(loss(&view, frontend(1), Duty::Draining).unwrap().contains("frontend f1 is the last one"));
+        let other = view.frontends.get_mut(&FrontendId::new(2)).unwrap();
+        (other.duty, other.silent) = (Duty::Serving, Some(SILENT_MIN));
+        assert!(loss(&view, frontend(1), Duty::Draining).is_some(), "it does not answer");
+        assert_eq!(loss(&view, frontend(1), Duty::Serving), None);
+        view.frontends.get_mut(&FrontendId::new(1)).unwrap().duty = Duty::Cordoned;
+        assert_eq!(loss(&view, frontend(1), Duty::Draining), None, "it took none before");
     }
 
     #[test]
