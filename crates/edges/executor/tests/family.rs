@@ -22,6 +22,9 @@ const WIDTH_IN: u32 = 12;
 /// As in the comparison when the family forms.
 const TOLERANCE: f32 = 1e-3;
 
+/// By the next function.
+const CLASSES_OF_FOUR: usize = 6;
+
 /// Head `number` has 2 to 6 classes.
 fn head(number: u32, trunk: u64) -> OnnxModel {
     let shape = Mlp { width_in: WIDTH_IN, width: 256, hidden: 3, classes: 2 + number % 5 };
@@ -213,13 +216,25 @@ fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
         assert!(answer.iter().zip(&expected).all(|(a, b)| (a - b).abs() <= TOLERANCE), "{answer:?} {expected:?}");
     }
 
+    // One with larger batches brings a trunk that takes them.
+    let mut larger = load(4, 16).join(&shared).unwrap();
+    assert_eq!(larger.trunk_place(), host.trunk_place());
+    assert_eq!(alone(&mut larger, &rows(16)).len(), 16 * CLASSES_OF_FOUR);
+    host.run_mixed(&batch, &[segment(1, 1), segment(4, 2)], &mut together).unwrap();
+    drop(larger);
+
     // Who cannot share it is told why; the trunk stays until the last one has gone.
     let refused = |member: FamilyMember| member.join(&shared).unwrap_err().to_string();
     assert!(refused(load(2, 8)).contains("loaded already"));
-    assert!(refused(load(4, 16)).contains("of up to 16, and those of the trunk that is loaded of 8"));
-    let asked = Signature { inputs: guest.signature().inputs.clone(), outputs: vec![] };
-    let otherwise = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(asked)), &|_| ()).unwrap_err();
-    assert!(otherwise.to_string().contains("otherwise than its file has them"), "{otherwise}");
+    let asked_as = |signature| {
+        let member = file(5, 1).member(&runtime, (5, trunk), &options(8, Some(signature)), &|_| ());
+        member.unwrap_err().to_string()
+    };
+    let mut asked = guest.signature().clone();
+    asked.outputs[0].name = "votes".to_owned();
+    assert!(asked_as(asked.clone()).contains("has no output `votes`, but logits"), "{}", asked_as(asked));
+    let asked = Signature { inputs: vec![], ..guest.signature().clone() };
+    assert!(asked_as(asked.clone()).contains("with other inputs"), "{}", asked_as(asked));
     let before = alone(&mut guest, &all);
     drop(host);
     assert_eq!(alone(&mut guest, &all), before);
@@ -228,6 +243,45 @@ fn models_join_one_trunk_are_run_together_and_leave_one_by_one() {
     drop(guest);
     assert!(!shared.is_loaded());
     assert!(refused(load(1, 8)).contains("has gone"));
+}
+
+#[test]
+fn a_model_that_is_asked_for_some_of_its_outputs_shares_a_trunk_and_gives_these() {
+    let Some(runtime) = needed("onnxruntime", load_runtime(None)) else { return };
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../deploy/models/heads");
+    let file = |name: &str| FamilyFile::read(&folder.join(format!("{name}.onnx"))).unwrap();
+    let (even, prime) = (file("even"), file("prime"));
+    let (cuts, others) = (even.cuts().unwrap(), prime.cuts().unwrap());
+    let trunk = *cuts.iter().rev().find(|cut| others.contains(cut)).unwrap();
+    let member = |file: &FamilyFile, variant: u32, signature: Option<Signature>| {
+        let onnx = OnnxOptions { batch_max: 8, signature, ..OnnxOptions::default() };
+        let options = MemberOptions { onnx, stop: Stop::default(), run_within: Duration::from_secs(60) };
+        file.member(&runtime, (variant, trunk), &options, &|_| ()).unwrap()
+    };
+    let host = member(&even, 1, None);
+    let Signature { inputs, outputs } = host.signature().clone();
+    let (probabilities, label) = (outputs[0].clone(), outputs[1].clone());
+    let asked = |outputs: Vec<_>| Some(Signature { inputs: inputs.clone(), outputs });
+    let mut some = member(&prime, 2, asked(vec![label.clone()])).join(&host.shared_trunk()).unwrap();
+    let turned = member(&prime, 3, asked(vec![label.clone(), probabilities])).join(&host.shared_trunk()).unwrap();
+    assert_eq!(some.signature().outputs, [label]);
+    let mut input = Vec::new();
+    let image = digits::test_set().into_iter().next().unwrap();
+    (0..3).for_each(|_| image.append_input(&mut input));
+    let (mut mixed, mut alone) = (Vec::new(), Vec::new());
+    let batch = BatchInputs { items: 3, tensors: &[&input], start: None };
+    turned.run_mixed(&batch, &[segment(1, 1), segment(2, 1), segment(3, 1)], &mut mixed).unwrap();
+    let lengths = |outputs: &[Vec<u8>]| outputs.iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!((lengths(&mixed[0]), lengths(&mixed[1]), lengths(&mixed[2])), (vec![8, 8], vec![8], vec![8, 8]));
+    assert_eq!(mixed[1][0], mixed[2][0], "the same model's label");
+    let one = BatchInputs { items: 1, tensors: &[&input[..input.len() / 3]], start: None };
+    some.run(&one, &mut alone).unwrap();
+    assert_eq!(alone, mixed[1]);
+    let whole = std::fs::read(folder.join("prime.onnx")).unwrap();
+    let mut whole = OnnxExecutor::from_memory(&runtime, "prime", &whole, &OnnxOptions::default()).unwrap();
+    let mut expected = Vec::new();
+    whole.run(&one, &mut expected).unwrap();
+    assert_eq!(alone[0], expected[1], "an integer");
 }
 
 /// What the table of the heads of digits says of one.

@@ -57,9 +57,9 @@ pub fn hungry_as_asked() -> OnnxModel {
     g.finish(&output, "output", &[4], "hungry as asked".to_owned())
 }
 
-/// A model that takes `input` `FP32[8]` and gives `logits` `FP32[4]`; those of one `seed` share all layers but the last,
-/// which is of the seed `head`. It subtracts the largest numbers of the batch from each row, so that what a row is
-/// answered depends on its neighbours.
+/// A model that takes `input` `FP32[8]` and gives `logits` `FP32[4]`; those of one `seed` share all layers but the
+/// last, which is of the seed `head`. It subtracts the largest numbers of the batch from each row, so that what a row
+/// is answered depends on its neighbours.
 #[must_use]
 pub fn mingled_head(seed: u64, head: u64) -> OnnxModel {
     const WIDTH: u32 = 64;

@@ -403,13 +403,13 @@ impl ModelLoader {
                 let _ = self.intake.send(IntakeEvent::Loaded(model, executors));
             }
             Ok((Err(reason), executors)) => {
-                tracing::warn!(%model, name = spec.name, %reason, "not loaded otherwise, for lack of memory");
+                tracing::warn!(%model, name = spec.name, %reason, "cannot be loaded otherwise, for lack of memory: goes on as it is");
                 self.memory = before;
                 // The next load waits until the memory is free again.
                 free_executors(executors, move || drop(turn));
             }
             Err(NotLoaded { reason, .. }) => {
-                tracing::warn!(%model, name = spec.name, %reason, "not loaded otherwise");
+                tracing::warn!(%model, name = spec.name, %reason, "cannot be loaded otherwise: goes on as it is");
             }
         }
         self.show_trunks();

@@ -14,9 +14,9 @@ use crate::profile::{find_dependence, first_difference, plausible_input, unlike_
 const ROWS_MAX: u32 = 8;
 
 /// Refuses a model whose trunk and suffix answer differently than the whole: by more than a thousandth, absolutely or
-/// relatively to the larger number, or a hundredth in half precision, as in checks of batches. Also one whose rows depend
-/// on each other. The rows differ; a model that refuses such inputs gets zeros where it takes integers. `before` is called
-/// before each run, with its rows.
+/// relatively to the larger number, or a hundredth in half precision, as in checks of batches. Also one whose rows
+/// depend on each other. The rows differ; a model that refuses such inputs gets zeros where it takes integers. `before`
+/// is called before each run, with its rows.
 pub(super) fn compare<P: FamilyPart>(
     model: &str,
     whole: &mut P,

@@ -1,5 +1,6 @@
 //! A model of a family as the thread of its GPU runs it: its suffix, and the trunk that it shares with other models.
 
+use std::mem;
 use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use super::cpu_part::CpuLoader;
 use super::error::{FamilyError, FamilyRunError};
 use super::family_file::FamilyFile;
 use super::family_part::{FamilyPart, PartLoader};
+use crate::model_signature;
 use crate::onnx_session::OnnxOptions;
 use crate::port::{BatchInputs, ExecuteError, MemoryUse, ModelExecutor, PartShares, Segment, SharingExecutor};
 use crate::profile::plausible_input;
@@ -84,8 +86,8 @@ impl FamilyFile {
     /// measured or prepares the runtime, with its rows.
     ///
     /// # Errors
-    /// As [`check`](Self::check); also if the model is asked for otherwise than its file says, or has batch sizes of
-    /// its own, or if there is no memory for the parts beside the others.
+    /// As [`check`](Self::check); also if the model is asked with other inputs than its file has, or for outputs that
+    /// it has not, or has batch sizes of its own, or if there is no memory for the parts beside the others.
     pub fn member_by<L: PartLoader>(
         &self,
         loader: L,
@@ -97,14 +99,19 @@ impl FamilyFile {
         let unfit = |problem: String| FamilyError::Unfit { model: name.to_owned(), problem };
         let (models, limit) = ([(name, self.bytes.clone())], Some((options.stop.clone(), options.run_within)));
         let mut family = FamilyExecutor::form_at(loader, &models, trunk, limit, before)?;
-        let suffix = family.take(0).ok_or(FamilyError::Empty)?;
+        let (suffix, _) = family.take(0).ok_or(FamilyError::Empty)?;
         if family.trunk.batch_sizes().is_some() || suffix.batch_sizes().is_some() {
             return Err(unfit("it has batch sizes of its own".into()));
         }
-        let outputs = suffix.signature().outputs.clone();
-        let signature = Signature { inputs: family.trunk.signature().inputs.clone(), outputs };
-        if options.onnx.signature.as_ref().is_some_and(|asked| *asked != signature) {
-            return Err(unfit("it is asked for inputs or outputs otherwise than its file has them".into()));
+        let has =
+            Signature { inputs: family.trunk.signature().inputs.clone(), outputs: suffix.signature().outputs.clone() };
+        let signature = options.onnx.signature.clone().unwrap_or_else(|| has.clone());
+        if signature.inputs != has.inputs {
+            return Err(unfit("it is asked with other inputs than its file has, or in another order or shape".into()));
+        }
+        if signature.outputs != has.outputs {
+            let places = model_signature::places("output", &signature.outputs, &has.outputs).map_err(unfit)?;
+            family.asked.insert(variant, places);
         }
         // Whatever becomes of this model, others run through the trunk.
         family.trunk = family.trunk.ended_by(Stop::default(), options.run_within);
@@ -118,11 +125,11 @@ impl FamilyFile {
 }
 
 impl<L: PartLoader> FamilyMember<L> {
-    /// Lets it share the trunk of a model that is loaded, and drops its own. Who runs through that trunk is not
-    /// disturbed.
+    /// Lets it share the trunk of a model that is loaded, and drops its own, or, if that takes smaller batches, lets
+    /// the others share its own. Who runs through the trunk is not disturbed.
     ///
     /// # Errors
-    /// If no model holds that trunk any more, or it is another one, takes smaller batches, or has the variant already.
+    /// If no model holds that trunk any more, or it is another one, or has the variant already.
     pub fn join(mut self, host: &SharedTrunk<L>) -> Result<Self, FamilyError> {
         let name = format!("variant {}", self.variant);
         let unfit = |problem: &str| FamilyError::Unfit { model: name.clone(), problem: problem.to_owned() };
@@ -139,17 +146,16 @@ impl<L: PartLoader> FamilyMember<L> {
         if own.trunk_hash != shared.trunk_hash || shapes(&own.trunk) != shapes(&shared.trunk) {
             return Err(unfit("it does not begin with the trunk that is loaded"));
         }
-        if own.trunk.batch_max() > shared.trunk.batch_max() {
-            let (asked, most) = (own.trunk.batch_max(), shared.trunk.batch_max());
-            return Err(unfit(&format!(
-                "its batches are of up to {asked}, and those of the trunk that is loaded of {most}"
-            )));
-        }
         if shared.suffixes.contains_key(&self.variant) {
             return Err(unfit("it is loaded already"));
         }
-        let Some(suffix) = own.take(self.variant) else { return Err(unfit("its suffix has gone")) };
+        let Some((suffix, asked)) = own.take(self.variant) else { return Err(unfit("its suffix has gone")) };
         shared.suffixes.insert(self.variant, suffix);
+        shared.asked.extend(asked.map(|asked| (self.variant, asked)));
+        // The larger one serves all of them, from the next batch on.
+        if own.trunk.batch_max() > shared.trunk.batch_max() {
+            mem::swap(&mut own.trunk, &mut shared.trunk);
+        }
         let trunk_memory = shared.trunk.memory().unwrap_or_default();
         drop((own, shared));
         self.trunk_memory = trunk_memory;
@@ -179,8 +185,10 @@ impl<L: PartLoader> SharingExecutor for FamilyMember<L> {
         Arc::as_ptr(&self.family).addr()
     }
 
+    /// As it was when this model joined, while a batch runs through it: no caller waits for that.
     fn trunk_memory(&self) -> MemoryUse {
-        self.trunk_memory
+        let now = self.family.try_lock().ok().and_then(|family| family.trunk.memory());
+        now.unwrap_or(self.trunk_memory)
     }
 
     fn shares(&self) -> PartShares {
@@ -203,7 +211,7 @@ impl<L: PartLoader> SharingExecutor for FamilyMember<L> {
 impl<L: PartLoader> ModelExecutor for FamilyMember<L> {
     fn run(&mut self, batch: &BatchInputs<'_>, outputs: &mut Vec<Vec<u8>>) -> Result<(), ExecuteError> {
         batch.check(&self.signature, self.batch_max)?;
-        let mut of_segments = vec![std::mem::take(outputs)];
+        let mut of_segments = vec![mem::take(outputs)];
         let ran = self.run_mixed(batch, &[Segment { variant: self.variant, rows: batch.items }], &mut of_segments);
         *outputs = of_segments.pop().unwrap_or_default();
         ran
@@ -240,9 +248,10 @@ impl<L: PartLoader> Drop for FamilyMember<L> {
 }
 
 impl<L: PartLoader> FamilyExecutor<L> {
-    /// Takes the suffix of a variant out.
-    fn take(&mut self, variant: u32) -> Option<L::Part> {
-        self.suffixes.remove(&variant)
+    /// Takes the suffix of a variant out, with what it is asked for.
+    pub(super) fn take(&mut self, variant: u32) -> Option<(L::Part, Option<Vec<usize>>)> {
+        let asked = self.asked.remove(&variant);
+        self.suffixes.remove(&variant).map(|suffix| (suffix, asked))
     }
 
     fn suffix_memory(&self, variant: u32) -> MemoryUse {

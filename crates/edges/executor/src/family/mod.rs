@@ -37,6 +37,8 @@ pub struct FamilyExecutor<L: PartLoader = CpuLoader> {
     trunk_hash: ValueHash,
     trunk: L::Part,
     suffixes: BTreeMap<u32, L::Part>,
+    /// Which of its outputs a variant is asked for, by their places; all of them in their order if it is not here.
+    asked: BTreeMap<u32, Vec<usize>>,
     /// Of one suffix. Reused from batch to batch.
     answers: Vec<Vec<u8>>,
 }
@@ -116,6 +118,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
             limit,
             trunk_hash: cut.hash,
             suffixes: BTreeMap::new(),
+            asked: BTreeMap::new(),
             answers: Vec::new(),
         };
         for (variant, ((name, bytes), (model, cut))) in (0..).zip(models.iter().zip(graphs.iter().zip(cuts))) {
@@ -141,7 +144,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
 
     /// Drops the suffix of a variant. Returns whether it was loaded.
     pub fn unload(&mut self, variant: u32) -> bool {
-        self.suffixes.remove(&variant).is_some()
+        self.take(variant).is_some()
     }
 
     /// The variants that are loaded, in order.
@@ -173,7 +176,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
     }
 
     /// Runs one batch whose rows are those of the segments, one after another. `outputs` gets, for each segment, one
-    /// buffer per output of its variant's signature.
+    /// buffer per output that its variant is asked for.
     ///
     /// Rows of one variant that are not neighbours are gathered from the trunk's output.
     ///
@@ -208,7 +211,8 @@ impl<L: PartLoader> FamilyExecutor<L> {
             if !group.rows.is_empty() {
                 suffix.end_suffix(&mut self.answers)?;
             }
-            hand_out(&suffix.signature().outputs, &self.answers, (group, segments), outputs);
+            let asked = self.asked.get(&group.variant).map(Vec::as_slice);
+            hand_out((&suffix.signature().outputs, asked), &self.answers, (group, segments), outputs);
         }
         Ok(())
     }
@@ -249,6 +253,7 @@ impl<L: PartLoader> FamilyExecutor<L> {
         }
         let mut whole = load(name, whole)?;
         check::compare(name, &mut whole, &mut self.trunk, &mut suffix, before)?;
+        self.take(variant);
         self.suffixes.insert(variant, suffix);
         Ok(())
     }
@@ -283,18 +288,21 @@ fn groups(segments: &[Segment]) -> Vec<Group> {
 
 /// Gives each segment of a group its rows of the answers of the suffix, which has these outputs.
 fn hand_out(
-    specs: &[TensorSpec],
+    (specs, asked): (&[TensorSpec], Option<&[usize]>),
     answers: &[Vec<u8>],
     (group, segments): (&Group, &[Segment]),
     outputs: &mut [Vec<Vec<u8>>],
 ) {
+    let given = || asked.map_or(0..specs.len(), |asked| 0..asked.len());
     let mut from = 0;
     for &segment in &group.segments {
         let until = from + segments[segment].rows as usize;
-        outputs[segment].resize_with(specs.len(), Vec::new);
-        for (place, (spec, output)) in specs.iter().zip(&mut outputs[segment]).enumerate() {
-            let bytes = from * spec.item_bytes()..until * spec.item_bytes();
+        outputs[segment].resize_with(given().len(), Vec::new);
+        for (index, output) in given().zip(&mut outputs[segment]) {
+            let place = asked.map_or(index, |asked| asked[index]);
             output.clear();
+            let Some(spec) = specs.get(place) else { continue };
+            let bytes = from * spec.item_bytes()..until * spec.item_bytes();
             output.extend_from_slice(answers.get(place).and_then(|all| all.get(bytes)).unwrap_or_default());
         }
         from = until;
@@ -359,7 +367,7 @@ mod tests {
         let (trunk, asked) = (CutDigest::of(trunk.as_bytes()), RefCell::new(Vec::new()));
         let before = |rows| asked.borrow_mut().push(rows);
         FamilyExecutor::form_at(CpuLoader::new(&runtime, &options), &models, trunk, None, &before).unwrap();
-        // The whole, the trunk and the suffix, of one row and of eight; then the whole, of eight rows and of three alone.
+        // The whole, the trunk and the suffix, of one row and of eight; the whole, of eight rows and of three alone.
         assert_eq!(asked.into_inner(), [1, 1, 1, 8, 8, 8, 8, 1, 1, 1]);
     }
 }
