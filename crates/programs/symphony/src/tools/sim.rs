@@ -118,6 +118,12 @@ fn show(result: &SimulationResult) {
         println!(
             "goodput: {goodput:.0} r/s (highest rate at which every {judged} p99 meets its SLO, median of the seeds)"
         );
+        // As it is printed.
+        if goodput < 0.5 {
+            println!(
+                "no rate that was tried passes but such a low one; others may, by chance: --set workload.rate_rps"
+            );
+        }
     }
     if let Some(price) = result.price_per_hour {
         println!("price of the GPUs: {price:.3} per hour");
