@@ -1,5 +1,6 @@
 //! Random arrivals, failures of GPUs and execution times that differ from the profile: whatever comes, every request
-//! ends once, no GPU gets a plan that should have reported an end, and while execution is exact no plan breaks S1 or S2.
+//! ends once, no GPU gets a plan that should have reported an end, and while execution is exact no plan breaks S1 or
+//! S2.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -95,7 +96,9 @@ impl<P: ClusterPolicy> World<P> {
             self.ended -= 1;
         }
         let runs = self.gpus[plan.gpu.get() as usize].as_mut().expect("nothing is sent to a GPU that has failed");
-        let is_overdue = runs.front().is_some_and(|run| run.plan.end < self.now);
+        // A plan that had to wait for the one before it is as much later.
+        let due = |run: &Run| run.start + run.plan.end.since(run.plan.start);
+        let is_overdue = runs.front().is_some_and(|run| due(run) < self.now);
         assert!(!is_overdue, "{plan:?} is for a GPU that has not reported the end of its plan, at {}", self.now);
         let start = runs.back().map_or(plan.start, |last| last.end.max(plan.start));
         let end = start + Nanos::new(plan.end.since(plan.start).get() * self.percent / 100);
