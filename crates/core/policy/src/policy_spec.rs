@@ -210,8 +210,8 @@ impl PolicySpec {
         !matches!(self, Self::Unmerged(_))
     }
 
-    /// [`merges`](Self::merges) of the policy in a text. One that is not known here may be added by a program, and counts
-    /// as merging.
+    /// [`merges`](Self::merges) of the policy in a text. One that is not known here may be added by a program, and
+    /// counts as merging.
     #[must_use]
     pub fn text_merges(text: &str) -> bool {
         Self::parse_among(text, &[]).map_or(true, |policy| policy.merges())

@@ -595,7 +595,7 @@ impl Check<'_> {
                 let trace = Trace::from_csv(&text, scale, named)
                     .map_err(|message| self.csv_refused(key, &table.trace_csv, message))?;
                 if let Some(unmet) = unmet.first() {
-                    let (key, got) = ("workload.arrival.map", format!("`{unmet}`, which none of its rows names"));
+                    let (key, got) = ("workload.arrival.map", format!("`{unmet}`, which no row of it names"));
                     return self.refuse(key, "names that the trace has", got);
                 }
                 Ok(Arrival::Trace(Arc::new(trace)))

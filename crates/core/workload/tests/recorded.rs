@@ -117,5 +117,5 @@ fn a_scenario_may_call_what_a_trace_names_otherwise() {
     let error = read(&["workload.arrival.map.f=n".to_owned()]).unwrap_err().to_string();
     assert!(error.contains("key `workload.arrival.map.f`: expected a model of the scenario, got `n`"), "{error}");
     let error = read(&["workload.arrival.map={ f = 'm', g = 'm' }".to_owned()]).unwrap_err().to_string();
-    assert!(error.contains("expected names that the trace has, got `g`, which none of its rows names"), "{error}");
+    assert!(error.contains("expected names that the trace has, got `g`, which no row of it names"), "{error}");
 }
