@@ -121,7 +121,7 @@ fn show(result: &SimulationResult) {
         // As it is printed.
         if goodput < 0.5 {
             println!(
-                "no rate that was tried passes but such a low one; others may, by chance: --set workload.rate_rps"
+                "no rate that brought requests passed; one between those tried may: try --set workload.rate_rps=RATE"
             );
         }
     }
